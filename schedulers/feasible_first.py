@@ -4,12 +4,12 @@
 not, the one that misses them by less. Only trials that miss them equally, above all those that keep
 all, are compared by their metrics. By how much a trial misses its constraints is the sum of its
 violations, each divided by the size of its bound, so that units do not matter. A constraint whose
-metric was not reported, or is None, NaN or infinite, is missed infinitely: such trials rank behind
-those that are known to miss it by a finite amount, and are compared with each other by their
-metrics. So a constraint that is measured only at the end of the training changes no earlier rank.
+metric was not reported, or is NaN or infinite, is missed infinitely: such trials rank behind those
+that are known to miss it by a finite amount, and are compared with each other by their metrics. So
+a constraint that is measured only at the end of the training changes no earlier rank.
 
-**What was reported once stays.** The newest value of a metric counts, also of one that the latest
-result does not have: the size of a model is often reported only once.
+**What was reported once stays.** The newest number of a metric counts, also where the latest result
+has None for it or does not have it: the size of a model is often reported only once.
 
 Reference:
     Deb. An Efficient Constraint Handling Method for Genetic Algorithms. Computer Methods in Applied
@@ -25,7 +25,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, final
 
-from searchers.objectives.outcome_constraint import Constraints, violations
+from searchers.objectives.outcome_constraint import Constraints, number_of
 
 
 @final
@@ -57,10 +57,10 @@ class FeasibleFirst:
             return 0.0
         known = self._newest.setdefault(trial_id, {})
         self._former.pop(trial_id, None)
-        missed = violations(self._constraints, result)
-        for each, violation in zip(self._constraints, missed, strict=True):
-            if each.metric in result:
-                known[each.metric] = violation / (abs(each.bound) or 1.0)
+        for each in self._constraints:
+            value = number_of(result.get(each.metric))
+            if value is not None:
+                known[each.metric] = each.violation(value) / (abs(each.bound) or 1.0)
         return self.violation(trial_id)
 
     def violation(self, trial_id: str) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from searchers.learning_searcher import FailedTrials, LearningSearcher
+from searchers.objectives.outcome_constraint import number_of
 from searchers.pending_points import PendingPoints
 from searchers.seeding import generator
 from searchers.space import Path, merge
@@ -254,7 +255,7 @@ class ModelSearch(LearningSearcher):
     def _record_tradeoff(
         self, trial_id: str, time: float | None, result: Mapping[str, Any]
     ) -> None:
-        values = (number_in(result, metric) for metric in self.known_tradeoffs.metrics)
+        values = (number_of(result.get(metric)) for metric in self.known_tradeoffs.metrics)
         is_odd = any(value is not None and not math.isfinite(value) for value in values)
         if is_odd and self._failed_trials == "ignore":
             return

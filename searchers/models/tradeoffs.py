@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from searchers.objectives.outcome_constraint import Constraints
+from searchers.objectives.outcome_constraint import Constraints, number_of
 
 from .observations import SLOTS_PER_OCTAVE, Observations, number_in, slot_of
 
@@ -30,9 +30,9 @@ AUGMENTATION = 0.05
 class Tradeoffs:
     """Values of several metrics, by trial and time, and of those that constraints bound.
 
-    The values of metrics that are maximised have their sign turned. A metric that a result lacks
-    has the newest value that the trial has reported, as that of a size is often reported only once;
-    results before all metrics are known do not count.
+    The values of metrics that are maximised have their sign turned. A metric that a result lacks,
+    or has no number for, has the newest one that the trial has reported, as that of a size is often
+    reported only once; results before all metrics are known do not count.
 
     Args:
         objectives: Metric and mode (``"min"`` or ``"max"``) of each objective.
@@ -97,7 +97,7 @@ class Tradeoffs:
     def _taken(self, name: str, result: Mapping[str, Any]) -> list[float] | None:
         newest = self._newest.setdefault(name, {})
         for metric in self.metrics:
-            value = number_in(result, metric)
+            value = number_of(result.get(metric))
             if value is not None:
                 newest[metric] = value
         if any(metric not in newest for metric, _ in self.objectives):

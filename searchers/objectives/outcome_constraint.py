@@ -120,13 +120,21 @@ def violations(constraints: Constraints, result: Mapping[str, Any]) -> tuple[flo
         >>> violations(limits, {"size_mb": 5}), violations(limits, {"size_mb": 3, "fairness": 0.9})
         ((1.0, inf), (0.0, 0.0))
     """
-    return tuple(each.violation(_number(result.get(each.metric))) for each in constraints)
+    return tuple(each.violation(number_of(result.get(each.metric))) for each in constraints)
 
 
-def _number(value: Any) -> float | None:
+def number_of(value: Any) -> float | None:
+    """Return a reported value as a number, an infinite one if it is too large.
+
+    Returns:
+        None for what is no number, such as the None of a metric that was not measured this time. It
+        leaves what the trial has reported before as it is.
+    """
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
     if isinstance(value, bool) or not isinstance(value, float | int | Real):
         return None
     try:
         return float(value)
     except OverflowError:
-        return None
+        return math.inf

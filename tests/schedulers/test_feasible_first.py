@@ -61,12 +61,19 @@ class TestViolations:
         assert feasible_first.note("a", result) == pytest.approx(0.25 + 0.5 + 2)
         assert feasible_first.note("b", {"size": 4, "fairness": 0.8, "bias": 0}) == 0
 
-    @pytest.mark.parametrize("odd", [math.nan, math.inf, None, "3", [3], True])
-    def test_what_is_no_number_is_missed_infinitely(self, odd):
+    @pytest.mark.parametrize("odd", [math.nan, math.inf, 10**400])
+    def test_what_is_not_finite_is_missed_infinitely(self, odd):
         feasible_first = FeasibleFirst(LIMIT)
         assert feasible_first.note("a", {"size": 3}) == 0
         assert feasible_first.note("a", {"size": odd}) == math.inf
         assert feasible_first.note("a", {"size": 3}) == 0
+
+    @pytest.mark.parametrize("odd", [None, "3", [3], True])
+    def test_what_is_no_number_leaves_the_number_before_as_it_is(self, odd):
+        feasible_first = FeasibleFirst(LIMIT)
+        assert feasible_first.note("a", {"size": odd}) == math.inf
+        assert feasible_first.note("a", {"size": 3}) == 0
+        assert feasible_first.note("a", {"size": odd}) == 0
 
     def test_a_clone_counts_as_its_donor_until_it_reports(self):
         feasible_first = FeasibleFirst(LIMIT)

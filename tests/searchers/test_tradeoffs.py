@@ -106,6 +106,16 @@ def test_what_is_known_beforehand_counts():
             made(TreeSearch, points_to_evaluate=points[:1], evaluated_rewards=[reward])
 
 
+@pytest.mark.parametrize("later", [{}, {"size": None, "cost": None}, {"size": "small"}])
+def test_a_number_counts_until_another_one_is_reported(later):
+    searcher = made(TreeSearch)
+    searcher.on_trial_result("t0", {**outcome(searcher.suggest("t0")), "size": 0.75})
+    searcher.on_trial_complete("t0", {"gain": 0.5, "training_iteration": 2, **later})
+    assert searcher.tradeoffs.excesses(["t0"]).tolist() == [[-0.25]]
+    searcher.on_trial_complete("t0", {"gain": 0.5, "training_iteration": 3, "size": math.nan})
+    assert searcher.tradeoffs.excesses(["t0"]).tolist() == [[math.inf]]
+
+
 def test_a_list_holds_the_values_of_several_metrics_where_there_are_no_constraints():
     searcher = made(TreeSearch, constraints=())
     point = {"x": 0.1, "y": 0.1, "kind": "b"}
