@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .encoding import Encoding
     from .gaussian_process import GaussianProcess
-    from .gp_search import ProcessSearch
+    from .process_search import ProcessSearch
 
 Array = np.ndarray[Any, Any]
 
