@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Final, Literal, final
 
 from searchers.learning_searcher import FailedTrials
@@ -65,10 +66,8 @@ class AxSearch(IncrementalSearch):
     Several metrics and constraints come from `TuneConfig`. Of bounded metrics, and of each of
     several, the newest value of a trial counts, of a single metric the last one; also if a
     scheduler or stopper ended the trial. One that failed, or lacks a value, counts with the worst
-    value of each that is known when Ax is asked next. Each suggestion of the model takes seconds;
-    the first one for several metrics on a machine takes a minute or more where there is a C++
-    compiler, since BoTorch then builds an extension. A restore replays all suggestions and results,
-    which takes as long as they took.
+    value of each that is known when Ax is asked next. Each suggestion of the model takes seconds. A
+    restore replays all suggestions and results, which takes as long as they took.
 
     Args:
         space: The search space, if ``param_space`` does not define it: a dictionary with domains,
@@ -327,6 +326,8 @@ class AxSearch(IncrementalSearch):
     def _new_client(self) -> Any:
         """Return a client configured with the space and the objectives, without trials."""
         client = self._module(".api.client").Client(random_seed=self._seed % 2**31)
+        if len(self.objectives) > 1:
+            _leave_uncompiled()
         client.configure_experiment(
             parameters=[self._parameter(name, domain) for name, domain in self._varied.items()],
             parameter_constraints=[
@@ -509,6 +510,17 @@ def _ax_name(name: str) -> str:
 def _ax_category(domain: Categorical, index: int) -> int | str:
     # Strings have no order for Ax.
     return index if domain.is_ordered else str(index)
+
+
+def _leave_uncompiled() -> None:
+    """Keep BoTorch from compiling its expected hypervolume, which it computes in Python as well.
+
+    The build takes minutes, waits for ever for one that was interrupted, and makes suggestions
+    depend on whether a machine has a compiler.
+    """
+    with suppress(ImportError):  # of a version that has it elsewhere
+        module: Any = importlib.import_module("botorch.acquisition.multi_objective.logei")
+        module._load_attempted = True  # noqa: SLF001  (there is no setting)
 
 
 @contextmanager

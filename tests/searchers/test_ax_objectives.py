@@ -115,7 +115,6 @@ def test_bounds_of_its_own_are_those_of_the_experiment_and_sums_are_not():
     assert known_to_ax(searcher) == [("COMPLETED", expected)]
 
 
-@pytest.mark.timeout(600)  # BoTorch compiles an extension when it is first used
 def test_the_model_finds_trade_offs_within_a_bound():
     searcher = told(bounds={"size": "<= 0.5"}, method="fast", initialization_budget=4)
     proposed = []
