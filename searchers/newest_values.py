@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from numbers import Real
 from typing import Any, final
+
+from .objectives.outcome_constraint import number_of
 
 
 @final
@@ -30,7 +31,7 @@ class NewestValues:
         reported = {
             name: value
             for name in self.metrics & result.keys()
-            if (value := _number(result[name])) is not None
+            if (value := number_of(result[name])) is not None
         }
         if reported:
             self._of_trial.setdefault(trial_id, {}).update(reported)
@@ -47,12 +48,3 @@ class NewestValues:
     def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
         """Restore what `state_dict` returned."""
         self._of_trial = {trial_id: dict(values) for trial_id, values in state.items()}
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None

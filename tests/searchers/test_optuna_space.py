@@ -378,7 +378,7 @@ def test_a_bounded_metric_that_is_reported_once_counts_after_a_restore_too():
     first.suggest("a")
     first.on_trial_result("a", {"loss": 2.0, "size": 5, "training_iteration": 1})
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    second.on_trial_complete("a", {"loss": 1.0, "training_iteration": 2})
+    second.on_trial_complete("a", {"loss": 1.0, "size": None, "training_iteration": 2})
     assert second.study.trials[0].constraints == {"size": 1.0}
     assert second.study.trials[0].values == [1.0]
     assert second.state_dict()["newest"] == {}

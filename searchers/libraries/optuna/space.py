@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, final
 
-from searchers.objectives.outcome_constraint import OutcomeConstraint
+from searchers.objectives.outcome_constraint import OutcomeConstraint, number_of
 from searchers.searcher import MODES
 from searchers.space import (
     Categorical,
@@ -521,8 +521,10 @@ class Objective:
             return None
         values = {name: as_float(value) for name, value in given.items()}
         for bound in self.bounds:
-            value = as_float(result.get(bound.metric))
-            values[bound.metric] = None if value is None else bound.excess(value)
+            value = number_of(result.get(bound.metric))
+            values[bound.metric] = (
+                None if value is None or not math.isfinite(value) else bound.excess(value)
+            )
         known = {
             name: value
             for name, value in values.items()
