@@ -39,10 +39,11 @@ class Capability(NamedTuple):
 CAPABILITIES = {
     "budgets": Capability(("tuner/budgets",), ("tests/budgets",)),
     "charts": Capability(
-        ("tuner/analysis/charts",),
+        ("tuner/analysis/charts", "tuner/analysis/trade_offs.py"),
         (
             "tests/analysis/charts",
             "tests/analysis/test_configs_in_force.py",
+            "tests/analysis/test_constraints.py",
             "tests/analysis/test_result_grid.py",
             "tests/analysis/test_tables_page.py",
         ),
