@@ -64,14 +64,17 @@ class ExpectedGain:
         is_feasible = (excesses <= 0).all(axis=1) & np.isfinite(table.last_values)
         kept = best_and_others(table, MAX_ROWS, rng)
         self._processes, points = _objectives(searcher, tradeoffs, kept, is_feasible, encoding)
+        is_open = tradeoffs.unmeasured(table.names, searcher.observations)
+        measured = [kept[~column[kept]] for column in is_open.T]
         self._limits = [
             searcher.process(
-                table.vectors[kept],
-                clipped_excesses(column)[kept],
+                table.vectors[rows],
+                clipped_excesses(column)[rows],
                 encoding.num_categories,
                 metric=str(each),
             )
-            for each, column in zip(tradeoffs.constraints, excesses.T, strict=True)
+            for each, column, rows in zip(tradeoffs.constraints, excesses.T, measured, strict=True)
+            if len(rows)
         ]
         running = searcher.observations.running_vectors()
         if len(running):

@@ -135,6 +135,38 @@ class Tradeoffs:
             dtype=float,
         ).reshape(len(names), len(self.constraints))
 
+    def unmeasured(self, names: Sequence[str], observations: Observations) -> Array:
+        """Return which constraints each trial may still keep, as far as it is known.
+
+        What is measured only at the end of a training is unknown of trials that were stopped before
+        it, or have not come so far. They are neither feasible nor infeasible.
+
+        Args:
+            names: The trials.
+            observations: All of them.
+
+        Returns:
+            A row for each trial and a column for each constraint: whether the trial has not
+            reported the metric, has not failed, and was trained less than others.
+        """
+        reached = {
+            name: max(self._curves[name]) // SLOTS_PER_OCTAVE
+            for name, trial in observations.trials.items()
+            if name in self._curves and not trial.is_failed
+        }
+        farthest = max(reached.values(), default=0)
+        return np.array(
+            [
+                [
+                    reached.get(name, farthest) < farthest
+                    and each.metric not in self._newest.get(name, {})
+                    for each in self.constraints
+                ]
+                for name in names
+            ],
+            dtype=bool,
+        ).reshape(len(names), len(self.constraints))
+
     def of_objective(self, number: int, observations: Observations) -> Observations:
         """Return the trials of some observations with their values of one objective."""
         one = Observations()
@@ -152,7 +184,8 @@ class Tradeoffs:
         """Replace the values of all trials by an augmented Chebyshev scalarisation.
 
         Metrics are scaled to their range on the front of the feasible trials. Infeasible trials
-        come after all feasible ones, in the order of their violations.
+        come after all feasible ones, in the order of their violations. What is unmeasured counts as
+        kept.
 
         Args:
             observations: The trials, whose values are replaced.
@@ -164,7 +197,8 @@ class Tradeoffs:
             10(1), 2006, equation 2.
         """
         names = list(observations.trials)
-        missed = dict(zip(names, _missed(self.excesses(names)).tolist(), strict=True))
+        excesses = np.where(self.unmeasured(names, observations), 0.0, self.excesses(names))
+        missed = dict(zip(names, _missed(excesses).tolist(), strict=True))
         # Values are only ever compared within an octave of training time.
         octaves: dict[int, list[tuple[str, int]]] = {}
         for name, trial in observations.trials.items():

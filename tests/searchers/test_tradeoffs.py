@@ -116,6 +116,36 @@ def test_a_number_counts_until_another_one_is_reported(later):
     assert searcher.tradeoffs.excesses(["t0"]).tolist() == [[math.inf]]
 
 
+def test_a_constraint_that_is_measured_late_says_nothing_about_trials_stopped_before():
+    searcher = made(AutoSearch, objectives=(("gain", "max"),))
+    for name, size, time in (("short", None, 1), ("long", 3.0, 9), ("bare", None, 9)):
+        result = {**outcome(searcher.suggest(name)), "size": size, "training_iteration": time}
+        searcher.on_trial_complete(name, result, stopped=time < 9)
+    searcher.suggest("failed")
+    searcher.on_trial_complete("failed", error=True)
+    names = ["short", "long", "bare", "failed"]
+    is_open = searcher.tradeoffs.unmeasured(names, searcher.observations)
+    assert is_open.tolist() == [[True], [False], [False], [False]]
+    searcher.tradeoffs.scalarise(searcher.observations, [1.0])
+    scores = {name: [*searcher.observations.trials[name].curve.values()] for name in names[:3]}
+    assert math.isfinite(scores["short"][0])
+    assert scores["long"][0] < scores["bare"][0] == math.inf
+
+
+@pytest.mark.process
+def test_the_search_leaves_the_region_where_a_late_constraint_is_missed():
+    searcher = made(AutoSearch, objectives=(("gain", "max"),), seed=1)
+    for number in range(16):
+        config = searcher.suggest(f"t{number}")
+        # Whatever keeps the constraint is stopped before it is measured.
+        is_long = config["y"] > 0.7
+        result = {**outcome(config), "training_iteration": 9 if is_long else 1}
+        if not is_long:
+            del result["size"]
+        searcher.on_trial_complete(f"t{number}", result, stopped=not is_long)
+    assert np.mean([searcher.suggest(f"n{number}")["y"] for number in range(8)]) < 0.5
+
+
 def test_a_list_holds_the_values_of_several_metrics_where_there_are_no_constraints():
     searcher = made(TreeSearch, constraints=())
     point = {"x": 0.1, "y": 0.1, "kind": "b"}
