@@ -20,7 +20,8 @@ SPACE = {
 
 def train(config):
     for step in range(1, config["epochs"] + 1):
-        tune.report({"eval": {"loss": config["lr"] * config["model"]["depth"] + 1 / step}})
+        loss = config["lr"] * config["model"]["depth"] + 1 / step
+        tune.report({"eval": {"loss": loss}, "epochs": step})
 
 
 def run(tmp_path, name, space=SPACE, **settings):
@@ -332,3 +333,14 @@ def test_points_of_trials_that_miss_a_constraint_come_last(tmp_path):
     with pytest.warns(RuntimeWarning, match="1 of 3 trials are left out, since they miss a"):
         points, rewards = points_from(path, with_rewards=True)
     assert ([point["width"] for point in points], rewards) == ([4, 2], [0.25, 0.5])
+
+
+@pytest.mark.process
+def test_one_of_several_metrics_is_named(tmp_path):
+    several = {"metric": ["eval/loss", "epochs"], "mode": ["min", "max"], "search_alg": "random"}
+    path = run(tmp_path, "several", num_samples=3, **several).experiment_path
+    with pytest.raises(
+        ValueError, match=r"several: 'eval/loss' \(min\), 'epochs' \(max\); name one"
+    ):
+        points_from(path)
+    assert points_from(path, "eval/loss") == points_from(path, "eval/loss", "min")

@@ -24,6 +24,7 @@ from searchers.space.sample_from import SampleFrom
 from searchers.space.tree import GRID_KEY, is_grid
 from searchers.wrappers.repeater import TRIAL_INDEX
 from tuner.core.feasibility import is_feasible
+from tuner.core.pareto import Objectives
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import Status, TerminationReason
 from tuner.storage import strict_json
@@ -217,13 +218,8 @@ def points_from(
             f"many points are returned"
         )
     directory = Path(path).expanduser()
-    declared = _declared(directory)
-    name, direction = metric or declared.get("metric"), check_mode(mode or declared.get("mode"))
-    if not isinstance(name, str):
-        raise ValueError(  # noqa: TRY004  (it is missing)
-            f"metric must be given where the directory names none, got {name!r}; pass metric=..."
-        )
     opened = _opened(directory)
+    name, direction = _objective(metric, mode, _declared(directory), opened.several)
     infeasible = {
         trial.trial_id for trial in opened.trials if not is_feasible(trial, opened.constraints)
     }
@@ -297,6 +293,24 @@ def _found(directory: Path, metric: str) -> Iterator[_RankedTrial]:
 def _num_iterations(rows: Sequence[Mapping[str, Any]]) -> int:
     last = rows[-1].get(TRAINING_ITERATION) if rows else 0
     return last if isinstance(last, int) else len(rows)
+
+
+def _objective(
+    metric: str | None, mode: Mode | None, declared: Mapping[str, Any], several: Objectives
+) -> tuple[str, Mode]:
+    """Return by which metric trials are compared, and its direction."""
+    if metric is None and several:
+        listed = ", ".join(f"{name!r} ({direction})" for name, direction in several)
+        raise ValueError(
+            f"metric must be given, as the experiment optimised several: {listed}; name one of them"
+        )
+    name = metric or declared.get("metric")
+    direction = check_mode(mode or dict(several).get(metric or "") or declared.get("mode"))
+    if not isinstance(name, str):
+        raise ValueError(  # noqa: TRY004  (it is missing)
+            f"metric must be given where the directory names none, got {name!r}; pass metric=..."
+        )
+    return name, direction
 
 
 def _opened(directory: Path) -> OpenedExperiment:
