@@ -63,6 +63,8 @@ def test_the_end_of_a_budget_is_told(tmp_path, capsys):
     ) in told
     assert re.search("iterations 1[234]/12, 0 left", told)
     assert tune.ResultGrid.from_directory(grid.experiment_path).budget_left["iterations"] == 0
+    grid.explain()
+    assert "; the budget of 12 iterations is used up\n" in capsys.readouterr().out
     page = grid.report(tmp_path / "page.html").read_text()
     assert re.search("iterations: 1[234] of 12 spent", page)
 

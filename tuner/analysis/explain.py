@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from schedulers.decisions import Reason
 from tuner import capabilities
+from tuner.core import policies
 from tuner.core.events import Outcome
 from tuner.core.experiment import Experiment
 from tuner.core.result import TRAINING_ITERATION, flatten
@@ -102,7 +103,17 @@ def explain_end(stored: StoredExperiment) -> str:
     progress = stored.progress()
     of = "" if progress.num_total is None else f" of {progress.num_total}"
     done = f"{progress.num_finished}{of} trials have ended"
-    return f"{done}; it stopped for {reason}" if (reason := experiment.stop_reason) else done
+    return f"{done}; {_why_stopped(reason)}" if (reason := experiment.stop_reason) else done
+
+
+def _why_stopped(reason: Reason) -> str:
+    match reason.rule:
+        case policies.TIME_BUDGET:
+            return f"the time budget of {reason.numbers['budget_s']:g} s is used up"
+        case policies.BUDGET:
+            return f"the budget of {reason.numbers['budget']:g} {reason.numbers['unit']} is used up"
+        case _:
+            return f"it stopped for {reason}"
 
 
 def why_search_ended(experiment: Experiment) -> str:
