@@ -83,7 +83,9 @@ CAPABILITIES = {
         ("tests/nodes", "tests/analysis/test_node_history.py", "tests/core/test_worker_groups.py"),
     ),
     "report": Capability(("tuner/analysis/report",), ("tests/analysis/report",)),
-    "stopping": Capability(("tuner/stopping",), ("tests/stopping",)),
+    "stopping": Capability(
+        ("tuner/stopping",), ("tests/stopping", "tests/spec/test_argument_codec.py")
+    ),
     "stores": Capability(("tuner/stores",), ("tests/stores",)),
     "testing": Capability(
         ("tuner/testing",),

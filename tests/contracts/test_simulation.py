@@ -1,11 +1,12 @@
 """Experiments in virtual time."""
 
+import copy
 import itertools
 
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler, Pause, Reason, Resume, Scheduler, Stop
+from schedulers import ASHAScheduler, Pause, Reason, Resume, Scheduler, Stop, create_scheduler
 from searchers import BasicVariantGenerator
 from tuner.core.events import CheckpointSaved, ResultReported, TurnEnded, WorkerExited
 from tuner.core.trial import Status, TerminationReason
@@ -271,3 +272,14 @@ def test_a_class_is_refused_as_curves():
         TypeError, match="curves must be a function that yields metrics, got the class Class"
     ):
         simulate(Class)
+
+
+@pytest.mark.parametrize("name", ["asha", "pasha", "hyperband", "median_stopping_rule"])
+def test_a_copy_compares_by_the_metric_that_it_is_given(name):
+    copied = copy.deepcopy(create_scheduler(name))
+    simulation = simulate(
+        lambda config: [config["x"] / epoch for epoch in range(1, 9)],
+        param_space={"x": tune.grid_search([1.0, 2.0, 3.0])},
+        tune_config=tune.TuneConfig(metric="value", mode="min", scheduler=copied),
+    )
+    assert all(trial.is_finished for trial in simulation.grid.trials)

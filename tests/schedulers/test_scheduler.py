@@ -1,11 +1,8 @@
-import copy
 from dataclasses import dataclass, field
 
 import pytest
 
-import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, create_scheduler
-from tuner.testing import simulate
 
 
 @pytest.mark.parametrize("name", ["asha", "async_hyperband", "asynchyperband"])
@@ -81,14 +78,3 @@ def test_it_works_without_a_metric_and_takes_over_the_experiments():
     assert scheduler.set_search_properties("loss", "min", seed=1)
     assert not scheduler.set_search_properties("accuracy", "max", seed=1)
     assert (scheduler.metric, scheduler.mode) == ("loss", "min")
-
-
-@pytest.mark.parametrize("name", ["asha", "pasha", "hyperband", "median_stopping_rule"])
-def test_a_copy_compares_by_the_metric_that_it_is_given(name):
-    copied = copy.deepcopy(create_scheduler(name))
-    simulation = simulate(
-        lambda config: [config["x"] / epoch for epoch in range(1, 9)],
-        param_space={"x": tune.grid_search([1.0, 2.0, 3.0])},
-        tune_config=tune.TuneConfig(metric="value", mode="min", scheduler=copied),
-    )
-    assert all(trial.is_finished for trial in simulation.grid.trials)

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from searchers import AutoSearch, GPSearch
-from searchers.models import gp_search
+from searchers.models import gp_search, process_search
 from searchers.models.gaussian_process import (
     GaussianProcess,
     _gaps,
@@ -321,7 +321,7 @@ def test_hyperparameters_are_fitted_again_when_there_are_more_trials(monkeypatch
         is_fitted.append(named["logs"] is None)
         return GaussianProcess(*arguments, **named)
 
-    monkeypatch.setattr(gp_search, "GaussianProcess", counted)
+    monkeypatch.setattr(process_search, "GaussianProcess", counted)
     searcher = GPSearch(n_initial_points=20)
     played(searcher, SPACE, bowl, 25)
     # With 20, 21 and 23 (of 22.05) trials; not with 22 and 24 (of 24.15).
