@@ -185,6 +185,11 @@ def test_a_reference_that_is_no_point_is_refused(grid, reference, error, message
         results.hypervolume(reference)
 
 
+def test_there_is_nothing_to_weigh_in_an_experiment_with_one_metric(grid):
+    with pytest.raises(ValueError, match=r"weights must be left out, .*; name one metric, or take"):
+        grid({"one": [{"loss": 1, "size_mb": 1}]}).get_best_result(weights={"loss": 1})
+
+
 def test_weights_choose_a_trial_of_the_front(grid):
     results = grid(
         {

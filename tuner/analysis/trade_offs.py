@@ -81,6 +81,11 @@ def compromise(
             f"metric, mode and scope must be left out with weights, got {others!r}; weights "
             "compare last values of all objectives"
         )
+    if len(source.objectives) < 2:  # noqa: PLR2004  (a trade-off)
+        raise ValueError(
+            "weights must be left out, as the experiment does not have several objectives, got "
+            f"{weights!r}; name one metric, or take pareto(metrics=..., modes=...)"
+        )
     objectives = checked_objectives(source)
     shares = _checked_weights(objectives, weights)
     front = front_of(source, objectives)
