@@ -33,8 +33,9 @@ that bad: how bad the worst are says nothing about the best."""
 TEMPER = 0.3
 """Factor of the deviations when trials have been measured at several levels of training: what is
 explored is mostly stopped at the first level."""
-MARGIN = 0.1
-"""Part of the front's range by which the reference point of the hypervolume lies beyond it."""
+MARGIN = 0.5
+"""Part of the front's range by which the reference point of the hypervolume lies beyond it. With a
+tenth, the ends of the front were found late."""
 
 
 @final
