@@ -23,7 +23,8 @@ class Best:
         ideal: Smallest cost of each objective on the front.
         reference: The reference point, beyond which nothing counts.
         hypervolume: Hypervolume of the front where ideal and reference are 0 and 1.
-        num_evaluations: Number of evaluations of the long run that found it.
+        num_evaluations: Number of evaluations of the long run that found it; 0 for a published
+            design.
     """
 
     ideal: tuple[float, ...]
