@@ -78,7 +78,6 @@ def run(
     name: str | None = None,
     metric: str | Sequence[str] | None = None,
     mode: Literal["min", "max"] | Sequence[Literal["min", "max"]] | None = None,
-    constraints: Mapping[str, str] | None = None,
     stop: Mapping[str, Any]
     | Callable[[str, Mapping[str, Any]], bool]
     | Stopper
@@ -117,6 +116,7 @@ def run(
     local_dir: str | os.PathLike[str] | None = None,
     if_exists: Literal["error", "new", "replace"] = "error",
     cluster: Cluster | None = None,
+    constraints: Mapping[str, str] | None = None,
     **others: Any,
 ) -> ExperimentAnalysis:
     """Run an experiment and return its results; new code uses `Tuner`.
@@ -127,7 +127,6 @@ def run(
         name: Name of the experiment, see `RunConfig`.
         metric: The metric to optimise, see `TuneConfig`.
         mode: ``"min"`` or ``"max"``: the direction in which `metric` is optimised.
-        constraints: What a trial has to keep to be the best one, see `TuneConfig`.
         stop: The stop criterion, see `RunConfig`.
         time_budget_s: Maximum running time of the experiment, in seconds.
         config: The search space: the ``param_space`` of a `Tuner`.
@@ -169,6 +168,7 @@ def run(
         if_exists: What to do if an experiment of this name exists, see `RunConfig`; not an argument
             of Ray Tune.
         cluster: The cluster on which trials run, see `RunConfig`; not an argument of Ray Tune.
+        constraints: What a trial has to keep to be the best one, see `TuneConfig`; likewise.
         **others: Unsupported arguments of Ray Tune; each raises an error that names the
             alternative.
 

@@ -11,8 +11,8 @@ from searchers.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .dominance import Point, dominates, minimised, pareto_front
-    from .hypervolume import hypervolume, hypervolumes
     from .outcome_constraint import Constraints, OutcomeConstraint, outcome_constraints, violations
+    from .volume import hypervolume, hypervolumes
 
 __all__ = [
     "Constraints",
@@ -31,7 +31,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         ".dominance": ["Point", "dominates", "minimised", "pareto_front"],
-        ".hypervolume": ["hypervolume", "hypervolumes"],
+        ".volume": ["hypervolume", "hypervolumes"],
         ".outcome_constraint": [
             "Constraints",
             "OutcomeConstraint",

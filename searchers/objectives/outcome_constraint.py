@@ -53,7 +53,8 @@ class OutcomeConstraint:
     @property
     def comparison(self) -> str:
         """The comparison, as in ``TuneConfig(constraints={metric: comparison})``."""
-        return f"{self.operator} {self.bound:.12g}"
+        short = f"{self.bound:.12g}"
+        return f"{self.operator} {short if float(short) == self.bound else repr(self.bound)}"
 
     def __str__(self) -> str:
         """Return the metric with its comparison."""

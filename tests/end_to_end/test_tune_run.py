@@ -197,6 +197,7 @@ def test_the_arguments_are_those_of_ray_tune():
         *of_ray.split(),
         "if_exists",
         "cluster",
+        "constraints",
         "others",
     ]
 

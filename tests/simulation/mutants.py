@@ -312,8 +312,8 @@ SCHEDULERS = _of(
     ("        self._highest[trial_id] = index\n", "", "I6 defect"),
     ("            insort(self.values, value)", "            self.values.append(value)", "I6 I17"),
     (
-        "        rung.add(value)\n",
-        "        rung.add(value / 2)\n",
+        "        rung.add(value, violation)\n",
+        "        rung.add(value / 2, violation)\n",
         "I6",
     ),
 )

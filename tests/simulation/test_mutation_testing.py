@@ -9,7 +9,7 @@ QUICK = [
     ("tuner/driver/driver.py", "is_noop", "I15"),
     ("tuner/core/trial_table.py", "num_failures", "I12"),
     ("tuner/core/checkpoints.py", "<= policy.num_to_keep", "I16"),
-    ("schedulers/halving/rungs.py", "rung.add(value)", "I6"),
+    ("schedulers/halving/rungs.py", "rung.add(value, violation)", "I6"),
     ("tuner/callbacks/files/background_writer.py", "batches[addressee].append", "I19"),
 ]
 

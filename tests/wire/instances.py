@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 
 from hypothesis import strategies as st
 
+from searchers.objectives import OutcomeConstraint
 from tuner.wire.declared import NEVER, Form
 
 FLOATS = st.floats(allow_nan=False)
@@ -27,6 +28,14 @@ SCALARS = {
     types.NoneType: st.none(),
     typing.Any: JSON,
 }
+
+
+CONSTRAINTS = st.builds(
+    OutcomeConstraint,
+    st.text(min_size=1, max_size=8),
+    st.sampled_from(["<=", ">="]),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
 
 
 def instances(cls, depth=0):
@@ -57,6 +66,8 @@ def of_type(hint, depth=0):  # noqa: PLR0911  (a case each)
     if origin is tuple and ... not in arguments:
         return st.tuples(*(of_type(each, depth) for each in arguments))
     if origin in (tuple, list):
+        if arguments[0] is OutcomeConstraint:
+            return st.lists(CONSTRAINTS, max_size=2, unique_by=lambda one: one.metric).map(tuple)
         each = of_type(arguments[0], depth + 1) if max_size else st.nothing()
         return st.lists(each, max_size=max_size).map(origin)
     if issubclass(hint, enum.Enum):

@@ -87,7 +87,7 @@ def test_keys_without_a_value_say_nothing(declare):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: 1\n", "sweep.yaml:1: unknown key 'a'; the keys are space, command, name, "),
+        ("a: 1\n", "sweep.yaml:1: unknown key 'a'; the keys are space, where, command, name, "),
         ("seed: 1\nschedular: asha", "sweep.yaml:2: unknown key 'schedular'; did you mean 'sched"),
         ("parameters: {}", "sweep.yaml:1: unknown key 'parameters'; did you mean 'space'?"),
         ("space: {lr: {min: 0, max: 1}}", "sweep.yaml:1: lr must be a domain such as uniform(MIN"),

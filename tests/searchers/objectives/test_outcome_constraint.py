@@ -25,7 +25,7 @@ def test_what_is_no_finite_number_misses_every_bound(value):
 
 
 def test_a_comparison_reads_back_what_it_says():
-    for text in ("<= 4", ">= 0.8", "<= -1e-09", ">= 123456789.123"):
+    for text in ("<= 4", ">= 0.8", "<= -1e-09", ">= 123456789.123", "<= 0.12345678901234566"):
         (limit,) = outcome_constraints({"m": text})
         assert limit.comparison == text
         assert outcome_constraints({"m": limit.comparison}) == (limit,)
