@@ -12,6 +12,7 @@ from benchmarks.quality.methods import METHODS, Ours, Peer
 from benchmarks.quality.record import Record, record_of
 from benchmarks.quality.report import PAGE, page, report
 from benchmarks.quality.trace import Epoch, Trace, duration_s, incumbents, regret_at
+from benchmarks.quality.tradeoffs import methods as tradeoffs
 from tests.benchmarks.quality_tables import noisy_table, small_table
 
 
@@ -141,9 +142,8 @@ def test_a_report_needs_the_search_to_compare_with():
 
 
 def test_every_peer_has_an_environment():
-    assert {method.environment for method in METHODS.values() if isinstance(method, Peer)} == set(
-        NAMES
-    )
+    every = [*METHODS.values(), *tradeoffs.METHODS.values()]
+    assert {method.environment for method in every if isinstance(method, Peer)} == set(NAMES)
     assert {method.scheduler for method in METHODS.values() if isinstance(method, Ours)} <= {
         "default",
         "promotion",
