@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.execution.conversation import STOP, Script, assignment, converse
+from tests.execution.conversation import STOP, converse
 from tuner.background import BackgroundJobs
 from tuner.errors import CheckpointError
 from tuner.execution import checkpoint_uploads
 from tuner.execution.attempt import current_attempt
 from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
-from tuner.execution.session import checkpoint_dir, get_checkpoint, run_attempt
+from tuner.execution.session import checkpoint_dir, get_checkpoint
 from tuner.storage import layout
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.manifest import verify
@@ -359,26 +359,6 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_metrics(tmp_path, full_dis
     assert [result["number"] for result in script.results] == [0, 1]
     assert [result["checkpoint_dir_name"] for result in script.results] == [None, None]
     assert script.outcome == "completed"
-
-
-def test_messages_of_the_thread_and_of_the_report_do_not_mix(tmp_path):
-    class Careful(Script):
-        def __init__(self):
-            super().__init__()
-            self.lock = threading.Lock()
-
-        def send(self, message):
-            assert self.lock.acquire(blocking=False)
-            super().send(message)
-            self.lock.release()
-
-    def train(config):
-        for number in range(20):
-            report({}, written(tmp_path / f"source{number}"))
-
-    script = Careful()
-    run_attempt(train, assignment(tmp_path), script)
-    assert [record["index"] for record in committed(script)] == list(range(20))
 
 
 def test_a_committed_checkpoint_is_not_deleted_when_it_is_reported_again(tmp_path):
