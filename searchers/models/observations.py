@@ -265,12 +265,12 @@ class Observations:
             [
                 name,
                 _plain(trial.vector),
-                [[slot, _json(value)] for slot, value in trial.curve.items()],
+                [[slot, finite_or_none(value)] for slot, value in trial.curve.items()],
                 trial.is_over,
                 trial.is_failed,
             ]
             if trial.reward is None
-            else [name, _plain(trial.vector), _json(trial.reward)]
+            else [name, _plain(trial.vector), finite_or_none(trial.reward)]
             for name, trial in self.trials.items()
         ]
 
@@ -279,10 +279,10 @@ class Observations:
         for name, entries, *known in state:
             vector = [math.nan if entry is None else entry for entry in entries]
             if len(known) == 1:
-                self.add_evaluated(name, vector, _number(known[0]))
+                self.add_evaluated(name, vector, number_or_worst(known[0]))
             else:
                 curve, is_over, is_failed = known
-                values = {slot: _number(value) for slot, value in curve}
+                values = {slot: number_or_worst(value) for slot, value in curve}
                 self._add(name, ObservedTrial(vector, values, is_over, is_failed))
 
 
@@ -412,11 +412,13 @@ def _plain(vector: list[float]) -> list[float | None]:
     return [None if math.isnan(entry) else entry for entry in vector]
 
 
-def _json(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
+    """Return a value as states have it: None for one that counts as worst, which JSON lacks."""
     return value if math.isfinite(value) else None
 
 
-def _number(value: float | None) -> float:
+def number_or_worst(value: float | None) -> float:
+    """Return the value that `finite_or_none` has written."""
     return math.inf if value is None else value
 
 

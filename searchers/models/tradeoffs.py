@@ -15,7 +15,14 @@ import numpy as np
 
 from searchers.objectives.outcome_constraint import Constraints, number_of
 
-from .observations import SLOTS_PER_OCTAVE, Observations, number_in, slot_of
+from .observations import (
+    SLOTS_PER_OCTAVE,
+    Observations,
+    finite_or_none,
+    number_in,
+    number_or_worst,
+    slot_of,
+)
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -230,12 +237,14 @@ class Tradeoffs:
         """Return all values, as JSON values."""
         return {
             "curves": {
-                name: [[slot, *map(_json, values)] for slot, values in curve.items()]
+                name: [[slot, *map(finite_or_none, values)] for slot, values in curve.items()]
                 for name, curve in self._curves.items()
             },
-            "rewards": {name: list(map(_json, each)) for name, each in self._rewards.items()},
+            "rewards": {
+                name: list(map(finite_or_none, each)) for name, each in self._rewards.items()
+            },
             "newest": {
-                name: {metric: _json(value) for metric, value in each.items()}
+                name: {metric: finite_or_none(value) for metric, value in each.items()}
                 for name, each in self._newest.items()
             },
         }
@@ -243,12 +252,14 @@ class Tradeoffs:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
         self._curves = {
-            name: {int(slot): list(map(_number, values)) for slot, *values in curve}
+            name: {int(slot): list(map(number_or_worst, values)) for slot, *values in curve}
             for name, curve in state["curves"].items()
         }
-        self._rewards = {name: list(map(_number, each)) for name, each in state["rewards"].items()}
+        self._rewards = {
+            name: list(map(number_or_worst, each)) for name, each in state["rewards"].items()
+        }
         self._newest = {
-            name: {metric: _number(value) for metric, value in each.items()}
+            name: {metric: number_or_worst(value) for metric, value in each.items()}
             for name, each in state["newest"].items()
         }
 
@@ -321,11 +332,3 @@ def drawn_weights(num_objectives: int, rng: Generator) -> list[float]:
         return [1.0]
     gaps = rng.exponential(size=num_objectives)
     return (gaps / gaps.sum()).tolist()  # type: ignore[no-any-return]
-
-
-def _json(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _number(value: float | None) -> float:
-    return math.inf if value is None else value

@@ -11,7 +11,7 @@ from searchers.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .dominance import Point, dominates, minimised, pareto_front
-    from .outcome_constraint import Constraints, OutcomeConstraint, outcome_constraints, violations
+    from .outcome_constraint import Constraints, OutcomeConstraint, outcome_constraints
     from .volume import hypervolume, hypervolumes
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "minimised",
     "outcome_constraints",
     "pareto_front",
-    "violations",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -36,7 +35,6 @@ __getattr__, __dir__ = lazy_names(
             "Constraints",
             "OutcomeConstraint",
             "outcome_constraints",
-            "violations",
         ],
     },
 )

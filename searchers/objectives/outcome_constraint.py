@@ -105,25 +105,6 @@ def _parsed(metric: Any, comparison: Any) -> OutcomeConstraint:
     return OutcomeConstraint(metric, found[1], bound)
 
 
-def violations(constraints: Constraints, result: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return by how much a result misses the bound of each constraint.
-
-    Args:
-        constraints: The constraints.
-        result: Metrics by flattened name.
-
-    Returns:
-        One number for each constraint, see `OutcomeConstraint.violation`; the result is feasible if
-        all are 0.
-
-    Example:
-        >>> limits = outcome_constraints({"size_mb": "<= 4", "fairness": ">= 0.8"})
-        >>> violations(limits, {"size_mb": 5}), violations(limits, {"size_mb": 3, "fairness": 0.9})
-        ((1.0, inf), (0.0, 0.0))
-    """
-    return tuple(each.violation(number_of(result.get(each.metric))) for each in constraints)
-
-
 def number_of(value: Any) -> float | None:
     """Return a reported value as a number, an infinite one if it is too large.
 

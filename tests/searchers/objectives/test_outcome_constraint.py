@@ -4,7 +4,12 @@ import math
 
 import pytest
 
-from searchers.objectives import OutcomeConstraint, outcome_constraints, violations
+from searchers.objectives import OutcomeConstraint, outcome_constraints
+from searchers.objectives.outcome_constraint import number_of
+
+
+def violations(constraints, result):
+    return tuple(each.violation(number_of(result.get(each.metric))) for each in constraints)
 
 
 def test_a_bound_is_kept_by_the_value_that_equals_it():
