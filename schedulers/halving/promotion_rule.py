@@ -95,7 +95,8 @@ class PromotionRule(RungRule):
         own = self._judge_own(report, rungs)
         released = self._release(report.bracket, experiment) if is_recorded else []
         is_released = any(stop.trial_id == report.trial_id for stop in released)
-        return (*released, *(() if is_released else own))
+        # The trial's own pause comes first: when those released have ended, it may be released too.
+        return (*(() if is_released else own), *released)
 
     def _record(self, report: RungReport, rungs: PromotionRungs) -> bool:
         level = rungs.reached(report.time)

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schedulers import (
@@ -207,6 +207,7 @@ class Judge:
 
 
 @settings(max_examples=examples(100))
+@example([(0, 1.0, 1)] * 6, 2, "evidence")
 @given(ROWS, st.integers(1, 4), st.sampled_from(["promotion", "brackets", "evidence", "pasha"]))
 def test_no_infeasible_trial_is_promoted_while_a_feasible_one_waits(rows, num_slots, kind):
     names = [f"t{number}" for number in range(len(rows))]

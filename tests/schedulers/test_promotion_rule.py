@@ -262,8 +262,8 @@ def test_two_trials_with_a_factor_of_three_yield_one_full_training():
     assert ends.stopped() == {"a": (1, "TERMINATED"), "b": (9, "TERMINATED")}
     assert ends.summary == [
         ("pause", "a", "asha.rung"),
-        ("stop", "a", "asha.cannot_be_promoted"),
         ("pause", "b", "asha.rung"),
+        ("stop", "a", "asha.cannot_be_promoted"),
         ("resume", "b", "asha.last_resort"),
         ("pause", "b", "asha.rung"),
         ("resume", "b", "asha.last_resort"),
@@ -337,7 +337,7 @@ def test_trials_that_can_never_be_promoted_are_stopped_at_once():
     answers = [reported(scheduler, stage, name, 1, loss) for name, loss in (("a", 0.1), ("b", 0.2))]
     assert [type(decision) for (decision,) in answers] == [Pause, Pause]
     # At most two of six are promoted: the third can never be among them.
-    stop, pause = reported(scheduler, stage, "c", 1, 0.15)
+    pause, stop = reported(scheduler, stage, "c", 1, 0.15)
     assert (type(pause), pause.trial_id) == (Pause, "c")
     assert (stop.trial_id, stop.reason.rule) == ("b", "asha.cannot_be_promoted")
     assert stop.reason.numbers == {
