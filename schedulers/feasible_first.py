@@ -21,11 +21,11 @@ Reference:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, final
 
-from searchers.objectives.outcome_constraint import Constraints, number_of
+from searchers.objectives.newest_values import NewestValues
+from searchers.objectives.outcome_constraint import Constraints
 
 
 @final
@@ -46,64 +46,45 @@ class FeasibleFirst:
 
     def __init__(self, constraints: Constraints = ()) -> None:
         self._constraints = tuple(constraints)
-        # By trial and metric, the size of the bound being 1.
-        self._newest: dict[str, dict[str, float]] = {}
+        self._newest = NewestValues(each.metric for each in self._constraints)
         # What a trial that became a clone had before, until the clone reports.
-        self._former: dict[str, dict[str, float]] = {}
+        self._former = NewestValues()
 
     def note(self, trial_id: str, result: Mapping[str, Any]) -> float:
         """Keep what a result says about constraints, and return the trial's violation."""
         if not self._constraints:
             return 0.0
-        known = self._newest.setdefault(trial_id, {})
-        self._former.pop(trial_id, None)
-        for each in self._constraints:
-            value = number_of(result.get(each.metric))
-            if value is not None:
-                known[each.metric] = each.violation(value) / (abs(each.bound) or 1.0)
+        self._former.forget(trial_id)
+        self._newest.note(trial_id, result)
         return self.violation(trial_id)
 
     def violation(self, trial_id: str) -> float:
         """Return by how much a trial misses all constraints together; 0 if it keeps them."""
-        known = self._newest.get(trial_id, {})
-        return sum(known.get(each.metric, math.inf) for each in self._constraints)
+        known = self._newest.of(trial_id)
+        return sum(
+            each.violation(known.get(each.metric)) / (abs(each.bound) or 1.0)
+            for each in self._constraints
+        )
 
     def take_over(self, trial_id: str, donor_id: str) -> None:
         """Let a trial, which becomes a clone of another one, count as that one until it reports."""
         if self._constraints:
-            self._former[trial_id] = self._newest.get(trial_id, {})
-            self._newest[trial_id] = dict(self._newest.get(donor_id, {}))
+            self._former.put(trial_id, self._newest.of(trial_id))
+            self._newest.put(trial_id, self._newest.of(donor_id))
 
     def undo_take_over(self, trial_id: str) -> None:
         """Undo `take_over`, since the trial has not become a clone."""
         if trial_id in self._former:
-            self._newest[trial_id] = self._former.pop(trial_id)
+            self._newest.put(trial_id, self._former.of(trial_id))
+            self._former.forget(trial_id)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all violations, as JSON values; empty without constraints."""
+        """Return the newest values, as JSON values; empty without constraints."""
         if not self._constraints:
             return {}
-        return {"violations": _plain(self._newest), "former_violations": _plain(self._former)}
+        return {"bounded": self._newest.state_dict(), "formerly": self._former.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
-        self._newest = _read(state.get("violations", {}))
-        self._former = _read(state.get("former_violations", {}))
-
-
-def _plain(values: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
-    return {
-        trial_id: {metric: _finite_or_none(value) for metric, value in known.items()}
-        for trial_id, known in values.items()
-    }
-
-
-def _finite_or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _read(state: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[str, float]]:
-    return {
-        trial_id: {metric: math.inf if value is None else value for metric, value in known.items()}
-        for trial_id, known in state.items()
-    }
+        self._newest.load_state_dict(state.get("bounded", {}))
+        self._former.load_state_dict(state.get("formerly", {}))

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Final, Literal, final
 
 from searchers.learning_searcher import FailedTrials
-from searchers.newest_values import NewestValues
+from searchers.objectives.newest_values import NewestValues
 from searchers.objectives.outcome_constraint import OutcomeConstraint, outcome_constraints
 from searchers.seeding import seeded_global_rngs
 from searchers.space.domains import Categorical, Domain, Float, Integer

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from searchers.objectives.outcome_constraint import Constraints, number_of
+from searchers.objectives.newest_values import NewestValues
+from searchers.objectives.outcome_constraint import Constraints
 
 from .observations import (
     SLOTS_PER_OCTAVE,
@@ -58,7 +59,7 @@ class Tradeoffs:
         self._signs = [-1.0 if mode == "max" else 1.0 for _, mode in self.objectives]
         self._curves: dict[str, dict[int, list[float]]] = {}
         self._rewards: dict[str, list[float]] = {}
-        self._newest: dict[str, dict[str, float]] = {}
+        self._newest = NewestValues(self.metrics)
 
     def record(self, name: str, time: float, result: Mapping[str, Any]) -> bool:
         """Record a result; return whether all metrics that are optimised are known with it."""
@@ -102,11 +103,7 @@ class Tradeoffs:
         return tuple(dict.fromkeys((*(metric for metric, _ in self.objectives), *bounded)))
 
     def _taken(self, name: str, result: Mapping[str, Any]) -> list[float] | None:
-        newest = self._newest.setdefault(name, {})
-        for metric in self.metrics:
-            value = number_of(result.get(metric))
-            if value is not None:
-                newest[metric] = value
+        newest = self._newest.note(name, result)
         if any(metric not in newest for metric, _ in self.objectives):
             return None
         return [
@@ -116,8 +113,9 @@ class Tradeoffs:
 
     def forget(self, name: str) -> None:
         """Forget what a trial has reached."""
-        for part in (self._curves, self._rewards, self._newest):
-            part.pop(name, None)
+        self._curves.pop(name, None)
+        self._rewards.pop(name, None)
+        self._newest.forget(name)
 
     def excesses(self, names: Sequence[str]) -> Array:
         """Return by how much each trial exceeds each bound, negative where it keeps it.
@@ -133,7 +131,7 @@ class Tradeoffs:
             [
                 [
                     each.excess(value)
-                    if math.isfinite(value := self._newest.get(name, {}).get(each.metric, math.nan))
+                    if math.isfinite(value := self._newest.of(name).get(each.metric, math.nan))
                     else math.inf
                     for each in self.constraints
                 ]
@@ -166,7 +164,7 @@ class Tradeoffs:
             [
                 [
                     reached.get(name, farthest) < farthest
-                    and each.metric not in self._newest.get(name, {})
+                    and each.metric not in self._newest.of(name)
                     for each in self.constraints
                 ]
                 for name in names
@@ -243,10 +241,7 @@ class Tradeoffs:
             "rewards": {
                 name: list(map(finite_or_none, each)) for name, each in self._rewards.items()
             },
-            "newest": {
-                name: {metric: finite_or_none(value) for metric, value in each.items()}
-                for name, each in self._newest.items()
-            },
+            "newest": self._newest.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -258,10 +253,7 @@ class Tradeoffs:
         self._rewards = {
             name: list(map(number_or_worst, each)) for name, each in state["rewards"].items()
         }
-        self._newest = {
-            name: {metric: number_or_worst(value) for metric, value in each.items()}
-            for name, each in state["newest"].items()
-        }
+        self._newest.load_state_dict(state["newest"])
 
 
 def scalarised(points: Array, missed: Array, weights: Sequence[float]) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Final, final
 
-from searchers.newest_values import NewestValues
+from searchers.objectives.newest_values import NewestValues
 from searchers.searcher import Searcher, report_end, unwrapped
 from searchers.space.configurations import decode_configuration, record
 from searchers.space.tree import copied, is_same_constant

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
 from searchers.learning_searcher import FailedTrials, LearningSearcher
-from searchers.newest_values import NewestValues
+from searchers.objectives.newest_values import NewestValues
 from searchers.pending_points import PendingPoints
 from searchers.seeding import fresh_seed, generator
 from searchers.space import flat_name, leaves, merge
