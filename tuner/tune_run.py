@@ -116,7 +116,7 @@ def run(
     local_dir: str | os.PathLike[str] | None = None,
     if_exists: Literal["error", "new", "replace"] = "error",
     cluster: Cluster | None = None,
-    constraints: Mapping[str, str] | None = None,
+    constraints: Mapping[str, str | Sequence[str]] | None = None,
     **others: Any,
 ) -> ExperimentAnalysis:
     """Run an experiment and return its results; new code uses `Tuner`.

@@ -153,7 +153,7 @@ class Tuner:
         resume_config: ResumeConfig | None = None,
         metric: str | Sequence[str] | None = None,
         mode: Literal["min", "max"] | Sequence[Literal["min", "max"]] | None = None,
-        constraints: Mapping[str, str] | None = None,
+        constraints: Mapping[str, str | Sequence[str]] | None = None,
         scheduler: Scheduler | None = None,
         search_alg: Searcher | None = None,
         num_samples: int | None = None,

@@ -7,11 +7,16 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, ClassVar, Final, Literal, final
 
 from searchers.learning_searcher import FailedTrials
 from searchers.objectives.newest_values import NewestValues
-from searchers.objectives.outcome_constraint import OutcomeConstraint, outcome_constraints
+from searchers.objectives.outcome_constraint import (
+    OutcomeConstraint,
+    comparisons,
+    outcome_constraints,
+)
 from searchers.seeding import seeded_global_rngs
 from searchers.space.domains import Categorical, Domain, Float, Integer
 from searchers.space.parameters import num_values
@@ -387,13 +392,18 @@ class AxSearch(IncrementalSearch):
 
     def _finish_failed(self, worst: int, library_id: Any) -> None:
         outcomes = dict(self._outcomes.get(worst, {}))
-        upward = {metric: mode == "min" for metric, mode in self.objectives[1:]}
-        upward |= {each.metric: each.operator == "<=" for each in self.constraints}
-        for name, is_upward in upward.items():
+        bounded = {each.metric for each in self.constraints}
+        for name in bounded.union(metric for metric, _ in self.objectives[1:]):
             known = [each[name] for each in self._outcomes.values() if name in each]
             if known:
-                outcomes[name] = max(known) if is_upward else min(known)
+                outcomes[name] = max(known, key=partial(self._badness, name))
         self._tell(library_id, self._history[worst].value, outcomes)
+
+    def _badness(self, metric: str, value: float) -> float:
+        """Return by how much a value misses the metric's bounds; the larger, the worse."""
+        missed = [each.excess(value) for each in self.constraints if each.metric == metric]
+        is_min = (metric, "min") in self.objectives
+        return max(missed, default=value if is_min else -value)
 
     def _tell(self, library_id: Any, value: float | None, outcomes: Mapping[str, float]) -> None:
         """Report the end of a configuration to Ax, as failed where an outcome is missing."""
@@ -447,16 +457,17 @@ class AxSearch(IncrementalSearch):
 
 def _divided(constraints: Sequence[str]) -> tuple[tuple[OutcomeConstraint, ...], list[str]]:
     """Return the bounds of one metric each, and all other constraints as Ax takes them."""
-    bounds: dict[str, OutcomeConstraint] = {}
+    bounds: dict[tuple[str, str], OutcomeConstraint] = {}
     relations: list[str] = []
     for given in constraints:
         found = _BOUND.fullmatch(given)
-        # Not a second bound of a metric: an experiment has one for each.
-        if found and found[1] not in bounds:
-            (bounds[found[1]],) = outcome_constraints({found[1]: found[2]})
+        bound = outcome_constraints({found[1]: found[2]})[0] if found else None
+        # Not a second upper or lower bound of a metric: an experiment has one of each.
+        if bound and (bound.metric, bound.operator) not in bounds:
+            bounds[bound.metric, bound.operator] = bound
         else:
             relations.append(given)
-    return tuple(bounds.values()), relations
+    return outcome_constraints(comparisons(tuple(bounds.values()))), relations
 
 
 def _objective(number: int) -> str:

@@ -11,13 +11,21 @@ from searchers.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .dominance import Point, dominates, minimised, pareto_front
-    from .outcome_constraint import Constraints, OutcomeConstraint, outcome_constraints
+    from .outcome_constraint import (
+        Comparisons,
+        Constraints,
+        OutcomeConstraint,
+        comparisons,
+        outcome_constraints,
+    )
     from .volume import hypervolume, hypervolumes
 
 __all__ = [
+    "Comparisons",
     "Constraints",
     "OutcomeConstraint",
     "Point",
+    "comparisons",
     "dominates",
     "hypervolume",
     "hypervolumes",
@@ -32,8 +40,10 @@ __getattr__, __dir__ = lazy_names(
         ".dominance": ["Point", "dominates", "minimised", "pareto_front"],
         ".volume": ["hypervolume", "hypervolumes"],
         ".outcome_constraint": [
+            "Comparisons",
             "Constraints",
             "OutcomeConstraint",
+            "comparisons",
             "outcome_constraints",
         ],
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -64,19 +65,25 @@ class OutcomeConstraint:
 Constraints = Sequence[OutcomeConstraint]
 
 
-def outcome_constraints(given: Mapping[str, str] | None) -> tuple[OutcomeConstraint, ...]:
+Comparisons = Mapping[str, str | Sequence[str]]
+"""A comparison for each metric, or a list of two."""
+
+
+def outcome_constraints(given: Comparisons | None) -> tuple[OutcomeConstraint, ...]:
     """Return the constraints of a `TuneConfig`.
 
     Args:
-        given: A comparison for each metric, such as ``{"size_mb": "<= 4"}``; None for none.
+        given: A comparison for each metric, such as ``{"size_mb": "<= 4"}``, or a list of two, a
+            lower and an upper bound; None for none.
 
     Raises:
-        TypeError: If `given` is no dictionary, or has a key or value that is no text.
-        ValueError: If a comparison cannot be read.
+        TypeError: If `given` is no dictionary, or has a key or a comparison that is no text.
+        ValueError: If a comparison cannot be read, or no value can keep all those of a metric.
 
     Example:
-        >>> [str(each) for each in outcome_constraints({"size_mb": "<= 4", "fairness": ">=0.8"})]
-        ['size_mb <= 4', 'fairness >= 0.8']
+        >>> given = {"size_mb": [">= 1", "<= 4"], "fairness": ">=0.8"}
+        >>> [str(each) for each in outcome_constraints(given)]
+        ['size_mb >= 1', 'size_mb <= 4', 'fairness >= 0.8']
     """
     if given is None:
         return ()
@@ -85,12 +92,42 @@ def outcome_constraints(given: Mapping[str, str] | None) -> tuple[OutcomeConstra
             "constraints must be a dictionary of comparisons by metric, such as "
             f"{{'size_mb': '<= 4'}}, got {given!r}"
         )
-    return tuple(_parsed(metric, comparison) for metric, comparison in given.items())
+    return tuple(each for metric, bounds in given.items() for each in _bounds(metric, bounds))
 
 
-def _parsed(metric: Any, comparison: Any) -> OutcomeConstraint:
+def comparisons(constraints: Constraints) -> dict[str, str | list[str]]:
+    """Return constraints as they are given to a `TuneConfig`.
+
+    Example:
+        >>> comparisons(outcome_constraints({"size_mb": (">= 1", "<=4"), "fairness": [">=0.8"]}))
+        {'size_mb': ['>= 1', '<= 4'], 'fairness': '>= 0.8'}
+    """
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for each in constraints:
+        found[each.metric].append(each.comparison)
+    return {metric: texts if len(texts) > 1 else texts[0] for metric, texts in found.items()}
+
+
+def _bounds(metric: Any, given: Any) -> list[OutcomeConstraint]:
     if not isinstance(metric, str) or not metric:
         raise TypeError(f"constraints must have names of metrics as keys, got {metric!r}")
+    listed = given if isinstance(given, list | tuple) else [given]
+    bounds = [_parsed(metric, comparison) for comparison in listed]
+    by_operator = {each.operator: each.bound for each in bounds}
+    if not bounds or len(by_operator) < len(bounds):
+        raise ValueError(
+            f"constraints[{metric!r}] must be one comparison, or a list of a lower and an upper "
+            f"bound, got {given!r}; write for example ['>= 1', '<= 4']"
+        )
+    if by_operator.get(">=", -math.inf) > by_operator.get("<=", math.inf):
+        raise ValueError(
+            f"constraints[{metric!r}] must leave values between its bounds, got {given!r}; "
+            "exchange the two numbers"
+        )
+    return bounds
+
+
+def _parsed(metric: str, comparison: Any) -> OutcomeConstraint:
     if not isinstance(comparison, str):
         raise TypeError(f"constraints[{metric!r}] must be a text, got {comparison!r}; {_HOW}")
     found = _COMPARISON.fullmatch(comparison)

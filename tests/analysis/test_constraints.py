@@ -81,8 +81,9 @@ def test_the_error_says_what_is_missed_by_how_many_and_which_trial_is_closest(gr
         constraints={"size_mb": "<= 4", "fairness": ">= 0.8"},
     )
     message = (
-        "no trial is feasible: 3 of 3 miss size_mb <= 4, 2 of 3 miss fairness >= 0.8; the closest "
-        "is far: size_mb 40 misses <= 4 by 36; feasible=False compares the trials all the same"
+        "no trial is feasible: 2 of 3 miss size_mb <= 4, 1 of 3 miss fairness >= 0.8, size_mb is "
+        "not reported by 1 of 3, fairness is not reported by 1 of 3; the closest is far: size_mb "
+        "40 misses <= 4 by 36; feasible=False compares the trials all the same"
     )
     with pytest.raises(RuntimeError, match=f"^{message}$"):
         results.get_best_result()
@@ -90,6 +91,46 @@ def test_the_error_says_what_is_missed_by_how_many_and_which_trial_is_closest(gr
         RuntimeError, match=r"the closest is near: size_mb 4\.43 misses <= 4 by 0.43"
     ):
         results[1:].get_best_result()
+
+
+def test_no_trial_is_the_closest_where_none_has_reported_all_metrics(make):
+    constraints = outcome_constraints({"size_mb": [">= 1", "<= 4"], "fairness": ">= 0.8"})
+    trials = [make.trial("t1", [{"size_mb": 9}]), make.trial("t2", [{"loss": 1}])]
+    assert why_none_feasible(trials, constraints) == (
+        "no trial is feasible: 1 of 2 miss size_mb <= 4, size_mb is not reported by 1 of 2, "
+        "fairness is not reported by 2 of 2"
+    )
+
+
+def test_a_metric_with_two_bounds_is_told_once_where_it_is_not_reported(make):
+    constraints = outcome_constraints({"size_mb": [">= 1", "<= 4"]})
+    assert why_infeasible(make.trial("t1", [{"size_mb": 0.5}]), constraints) == (
+        "size_mb 0.5 misses >= 1 by 0.5"
+    )
+    assert why_infeasible(make.trial("t2", [{"loss": 1}]), constraints) == (
+        "size_mb, to be >= 1 and <= 4, is not reported"
+    )
+    assert why_infeasible(make.trial("t3", [{"size_mb": math.nan}]), constraints) == (
+        "size_mb nan misses >= 1, size_mb nan misses <= 4"
+    )
+
+
+def test_the_best_trial_keeps_both_bounds_of_a_metric(grid):
+    results = grid(
+        {
+            "small": [{"loss": 1, "size_mb": 0.5}],
+            "kept": [{"loss": 3, "size_mb": 2}],
+            "large": [{"loss": 2, "size_mb": 5}],
+        },
+        constraints={"size_mb": [">= 1", "<= 4"]},
+    )
+    assert results.get_best_result().trial_id == "kept"
+    assert [result.violations for result in results] == [
+        {"size_mb >= 1": 0.5},
+        {},
+        {"size_mb <= 4": 1},
+    ]
+    assert results.constraints == {"size_mb": [">= 1", "<= 4"]}
 
 
 def test_what_a_trial_misses_is_told_with_its_value(make):

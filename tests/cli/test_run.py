@@ -245,9 +245,10 @@ def test_several_metrics_and_constraints_are_given_as_options(call, folder):
     given = ["-n", "6", "-p", "lr=loguniform(1e-5, 1e-1)", "--searcher", "random"]
     given += ["--metric", "acc", "--mode", "max", "--metric", "latency", "--mode", "min"]
     given += ["--constraint", "size_mb<=4", "--constraint", " val/acc >= 0.8"]
+    given += ["--constraint", "size_mb >= 1"]
     told = facts(call("run", *given, "--dry-run", *COMMAND))
     assert told["metric"].strip() == "acc (max), latency (min)"
-    assert told["constraints"].strip() == "size_mb <= 4, val/acc >= 0.8"
+    assert told["constraints"].strip() == "size_mb <= 4, size_mb >= 1, val/acc >= 0.8"
 
 
 @pytest.mark.parametrize(
@@ -258,8 +259,8 @@ def test_several_metrics_and_constraints_are_given_as_options(call, folder):
             "--constraint must be comparisons such as 'size_mb <= 4'",
         ),
         (
-            ("--constraint", "size_mb <= 4", "--constraint", "size_mb >= 1"),
-            "--constraint must be one comparison for each metric, got ['size_mb <= 4', 'size_mb",
+            ("--constraint", "size_mb <= 4", "--constraint", "size_mb <= 3"),
+            "--constraint ['size_mb'] must be one comparison, or a list of a lower and an upper bo",
         ),
         (("--constraint", "size_mb <= big"), "--constraint ['size_mb'] must be '<=' or '>=' and a"),
         (
@@ -280,10 +281,10 @@ def test_a_file_has_lists_of_metrics_and_a_mapping_of_constraints(call, folder):
         "space: {lr: 'loguniform(1e-5, 1e-1)'}\n"
         "metric: [acc, latency]\n"
         "mode: [max, min]\n"
-        "constraints: {size_mb: '<= 4', fairness: '>= 0.8'}\n"
+        "constraints: {size_mb: '<= 4', fairness: ['>= 0.8', '<= 1']}\n"
         "num_samples: 6\n"
         "searcher: random\n"
     )
     told = facts(call("run", "sweep.yaml", "--dry-run", "--constraint", "size_mb <= 3"))
     assert told["metric"].strip() == "acc (max), latency (min)"
-    assert told["constraints"].strip() == "size_mb <= 3, fairness >= 0.8"
+    assert told["constraints"].strip() == "size_mb <= 3, fairness >= 0.8, fairness <= 1"

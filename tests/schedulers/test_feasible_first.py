@@ -61,6 +61,17 @@ class TestViolations:
         assert feasible_first.note("a", result) == pytest.approx(0.25 + 0.5 + 2)
         assert feasible_first.note("b", {"size": 4, "fairness": 0.8, "bias": 0}) == 0
 
+    def test_both_bounds_of_a_metric_count(self):
+        limits = outcome_constraints({"size": [">= 2", "<= 4"], "bias": "<= 1"})
+        feasible_first = FeasibleFirst(limits)
+        assert feasible_first.note("small", {"size": 1, "bias": 0}) == 0.5
+        assert feasible_first.note("kept", {"size": 3, "bias": 0}) == 0
+        assert feasible_first.note("large", {"size": 5, "bias": 0}) == 0.25
+        restored = FeasibleFirst(limits)
+        restored.load_state_dict(json.loads(json.dumps(feasible_first.state_dict())))
+        names = ("small", "kept", "large", "unknown")
+        assert [restored.violation(name) for name in names] == [0.5, 0, 0.25, math.inf]
+
     @pytest.mark.parametrize("odd", [math.nan, math.inf, 10**400])
     def test_what_is_not_finite_is_missed_infinitely(self, odd):
         feasible_first = FeasibleFirst(LIMIT)

@@ -101,17 +101,32 @@ def test_points_are_evaluated_in_all_metrics():
         searcher.add_evaluated_point({"x": 0.1, "y": 0.2}, 0.5)
 
 
+def test_a_failed_trial_counts_with_the_value_that_misses_two_bounds_most():
+    searcher = told((("loss", "min"),), {"size": [">= 1", "<= 4"]})
+    for number, size in enumerate((0.5, 2, 4.25)):
+        searcher.suggest(str(number))
+        searcher.on_trial_complete(str(number), {"loss": 1, "size": size})
+    searcher.suggest("failed")
+    searcher.on_trial_complete("failed", error=True)
+    assert known_to_ax(searcher)[-1] == (
+        "COMPLETED",
+        {"objective": 1, "limited_0": 0.5, "limited_1": 0.5},
+    )
+
+
 def test_bounds_of_its_own_are_those_of_the_experiment_and_sums_are_not():
-    given = ["size <= 3", "f1 >= -1e-5", "a + b <= 2", "size >= 1"]
+    given = ["size <= 3", "f1 >= -1e-5", "a + b <= 2", "size >= 1", "size <= 5"]
     searcher = AxSearch(outcome_constraints=given, method="random_search")
     assert searcher.constraints == (
         OutcomeConstraint("size", "<=", 3.0),
+        OutcomeConstraint("size", ">=", 1.0),
         OutcomeConstraint("f1", ">=", -1e-5),
     )
     searcher.set_search_properties("loss", "min", SPACE, seed=0)
     searcher.suggest("a")
     searcher.on_trial_complete("a", {"loss": 1, "size": 2, "f1": 0, "a": 1, "b": 0})
-    expected = {"objective": 1, "limited_0": 2, "limited_1": 0, "a": 1, "b": 0, "size": 2}
+    limited = {"limited_0": 2, "limited_1": 2, "limited_2": 0}
+    expected = {"objective": 1, **limited, "a": 1, "b": 0, "size": 2}
     assert known_to_ax(searcher) == [("COMPLETED", expected)]
 
 

@@ -373,6 +373,19 @@ def test_bounds_are_satisfied_at_zero_or_below_for_optuna():
     assert searcher.study.best_trials == searcher.study.trials
 
 
+def test_both_bounds_of_a_metric_are_told_to_optuna():
+    searcher = told((("loss", "min"),), {"size": [">= 1", "<= 4"]})
+    for name, size in (("small", 0.5), ("kept", 3), ("large", 6)):
+        searcher.suggest(name)
+        searcher.on_trial_complete(name, {"loss": 1.0, "size": size})
+    assert [trial.constraints for trial in searcher.study.trials] == [
+        {"size": 0.5, "size <= 4": -3.5},
+        {"size": -2, "size <= 4": -1},
+        {"size": -5, "size <= 4": 2},
+    ]
+    assert searcher.study.best_trial.number == 1
+
+
 def test_a_bounded_metric_that_is_reported_once_counts_after_a_restore_too():
     first, second = (told((("loss", "min"),), {"size": "<= 4"}) for _ in range(2))
     first.suggest("a")

@@ -43,6 +43,7 @@ def test_one_mode_serves_several_metrics():
         {"metric": METRICS},
         {"metric": "loss", "mode": ["min", "max"]},
         {"metric": "loss", "mode": "min", "constraints": {"size": "small"}},
+        {"metric": "loss", "mode": "min", "constraints": {"size": [">= 4", "<= 1"]}},
     ],
 )
 def test_what_does_not_fit_together_is_refused(fields):
@@ -51,12 +52,17 @@ def test_what_does_not_fit_together_is_refused(fields):
 
 
 def test_the_settings_have_all_objectives_and_constraints():
-    spec = spec_of(metric=METRICS, mode=MODES, constraints={"size_mb": "<= 4"})
+    spec = spec_of(metric=METRICS, mode=MODES, constraints={"size_mb": (">= 1", "<= 4")})
     spec.connect()
     settings = spec.settings({"cpu": 1})
     assert settings.objectives == (("accuracy", "max"), ("latency", "min"))
     assert (settings.metric, settings.mode) == (None, None)
-    assert settings.constraints == (OutcomeConstraint("size_mb", "<=", 4.0),)
+    assert settings.constraints == (
+        OutcomeConstraint("size_mb", ">=", 1.0),
+        OutcomeConstraint("size_mb", "<=", 4.0),
+    )
+    assert settings.as_fields()["constraints"] == {"size_mb": [">= 1", "<= 4"]}
+    assert settings.watched_metrics == ("accuracy", "latency", "size_mb")
     assert spec.searcher.objectives == settings.objectives
     assert spec.searcher.constraints == spec.scheduler.constraints == settings.constraints
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final, overload
 
+from searchers.objectives.outcome_constraint import Constraints, comparisons
 from tuner import capabilities
 from tuner.core.checkpoints import RetentionPolicy
 from tuner.core.feasibility import is_feasible
@@ -25,7 +26,6 @@ from tuner.storage.urls import is_like_url
 if TYPE_CHECKING:
     import pandas as pd
 
-    from searchers.objectives.outcome_constraint import Constraints
     from tuner.core.pareto import Objectives
 
     from .charts import Plots, Source
@@ -410,9 +410,9 @@ class ResultGrid(Sequence["Result"]):
         ]
 
     @property
-    def constraints(self) -> dict[str, str]:
-        """What a trial has to keep, as in the `TuneConfig`: a comparison for each metric."""
-        return {each.metric: each.comparison for each in self._constraints}
+    def constraints(self) -> dict[str, str | list[str]]:
+        """What a trial has to keep, as in the `TuneConfig`: a comparison or two for each metric."""
+        return comparisons(self._constraints)
 
     @property
     def feasible(self) -> ResultGrid:

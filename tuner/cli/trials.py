@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from searchers.objectives.outcome_constraint import outcome_constraints
 from tuner.analysis.flat_results import flat_config, flat_metrics
 from tuner.analysis.frames import METRIC_ITERATION
 from tuner.analysis.ranking import SCOPES, Scope, config_at, is_number
@@ -279,7 +280,7 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
         *(Column(metric) for metric in metrics),
     ]
     columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(records)]
-    bounds = "".join(f", {metric} {bound}" for metric, bound in grid.constraints.items())
+    bounds = "".join(f", {each}" for each in outcome_constraints(grid.constraints))
     count = f"{len(records)} trial{'s' if len(records) > 1 else ''}"
     click.echo(f"{count} on the Pareto front of {printable(names + bounds)}", err=True)
     output.write(records, distinct([*columns, Column(TIME_TOTAL_S, "time", spent, rank=2)]))

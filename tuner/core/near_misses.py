@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from searchers.objectives.outcome_constraint import Constraints, OutcomeConstraint
+from searchers.objectives.outcome_constraint import Constraints, comparisons
 
 from .feasibility import newest
 from .progress import Progress
@@ -19,14 +19,24 @@ def why_infeasible(trial: Trial, constraints: Constraints) -> str:
         trial: The trial.
         constraints: Those of the experiment.
     """
-    return ", ".join(filter(None, (_missed(each, trial) for each in constraints)))
+    parts = []
+    for metric, bounds in comparisons(constraints).items():
+        if (value := newest(trial, metric)) is None:
+            listed = bounds if isinstance(bounds, str) else " and ".join(bounds)
+            parts.append(f"{metric}, to be {listed}, is not reported")
+            continue
+        for each in constraints:
+            if each.metric == metric and (violation := each.violation(value)):
+                by = f" by {violation:.6g}" if math.isfinite(violation) else ""
+                parts.append(f"{metric} {value:.6g} misses {each.comparison}{by}")
+    return ", ".join(parts)
 
 
 def why_none_feasible(trials: Sequence[Trial], constraints: Constraints) -> str:
     """Return how many trials miss which constraint, and what the closest one misses.
 
-    The closest one has the smallest sum of violations, each as a share of the largest one of its
-    constraint.
+    Those that have not reported a metric are counted apart. The closest one has the smallest sum of
+    violations, each as a share of the largest one of its constraint; it has reported all of them.
 
     Args:
         trials: Trials of an experiment. Those that have not reported anything are left out.
@@ -41,11 +51,7 @@ def why_none_feasible(trials: Sequence[Trial], constraints: Constraints) -> str:
     ]
     if not all(map(any, violations)) or not reported:
         return ""
-    counts = ", ".join(
-        f"{sum(map(bool, column))} of {len(reported)} miss {each}"
-        for each, column in zip(constraints, zip(*violations, strict=True), strict=True)
-        if any(column)
-    )
+    counts = ", ".join(_counts(reported, constraints))
     largest = [
         max(filter(math.isfinite, column), default=0.0) for column in zip(*violations, strict=True)
     ]
@@ -53,11 +59,11 @@ def why_none_feasible(trials: Sequence[Trial], constraints: Constraints) -> str:
         sum(value and value / (limit or 1.0) for value, limit in zip(row, largest, strict=True))
         for row in violations
     ]
+    told = f"no trial is feasible: {counts}"
+    if not math.isfinite(min(distances)):
+        return told
     closest = reported[distances.index(min(distances))]
-    return (
-        f"no trial is feasible: {counts}; the closest is {closest.trial_id}: "
-        f"{why_infeasible(closest, constraints)}"
-    )
+    return f"{told}; the closest is {closest.trial_id}: {why_infeasible(closest, constraints)}"
 
 
 def is_none_feasible(progress: Progress) -> bool:
@@ -67,12 +73,15 @@ def is_none_feasible(progress: Progress) -> bool:
     return bool(progress.num_finished) or any(trial.summary for trial in progress.running)
 
 
-def _missed(constraint: OutcomeConstraint, trial: Trial) -> str:
-    value = newest(trial, constraint.metric)
-    violation = constraint.violation(value)
-    if not violation:
-        return ""
-    if value is None:
-        return f"{constraint.metric}, to be {constraint.comparison}, is not reported"
-    by = f" by {violation:.6g}" if math.isfinite(violation) else ""
-    return f"{constraint.metric} {value:.6g} misses {constraint.comparison}{by}"
+def _counts(trials: Sequence[Trial], constraints: Constraints) -> Iterator[str]:
+    """Yield how many trials miss each constraint, and how many have not reported each metric."""
+    unreported = dict.fromkeys((each.metric for each in constraints), 0)
+    for each in constraints:
+        values = [newest(trial, each.metric) for trial in trials]
+        known = [value for value in values if value is not None]
+        unreported[each.metric] = len(values) - len(known)
+        if num_missed := sum(1 for value in known if each.violation(value)):
+            yield f"{num_missed} of {len(trials)} miss {each}"
+    for metric, num in unreported.items():
+        if num:
+            yield f"{metric} is not reported by {num} of {len(trials)}"

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Annotated, Any
 
 from searchers.objectives.outcome_constraint import (
-    Constraints,
     OutcomeConstraint,
+    comparisons,
     outcome_constraints,
 )
 from tuner.wire.declared import OPTIONAL, Form, decode, encode
@@ -46,11 +46,6 @@ def _in_full(group: WorkerGroup) -> dict[str, Any]:
     fields = {**encode(group), "is_decided": group.is_decided}
     labels = fields.pop("labels", None)
     return fields | ({"labels": labels} if labels else {})
-
-
-def _comparisons(constraints: Constraints) -> dict[str, str]:
-    """Return constraints as settings are written, like those of a `TuneConfig`."""
-    return {each.metric: each.comparison for each in constraints}
 
 
 @record
@@ -144,7 +139,7 @@ class ExperimentSettings:
     node_wait_s: Annotated[float | None, OPTIONAL] = None
     budget: Annotated[Mapping[str, float], OPTIONAL] = field(default_factory=dict)
     constraints: Annotated[
-        tuple[OutcomeConstraint, ...], OPTIONAL, Form(_comparisons, outcome_constraints)
+        tuple[OutcomeConstraint, ...], OPTIONAL, Form(comparisons, outcome_constraints)
     ] = ()
 
     @property

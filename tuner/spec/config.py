@@ -729,9 +729,10 @@ class TuneConfig(Settings):
             Required with a metric, since neither direction is a safe guess. With several metrics a
             list with one for each, or one for all.
         constraints: Bounds that the best trials have to keep, by metric: ``{"size_mb": "<= 4",
-            "fairness": ">= 0.8"}``. A trial counts as infeasible if the newest value that it has
-            reported misses a bound, is NaN or infinite, or if there is none. An infeasible trial is
-            never the best one.
+            "fairness": ">= 0.8"}``; a list of two for a lower and an upper bound, ``[">= 1", "<=
+            4"]``. A trial counts as infeasible if the newest value that it has reported misses a
+            bound, is NaN or infinite, or if there is none. An infeasible trial is never the best
+            one.
         num_samples: How many trials; with ``grid_search`` in the space, how often the grid is
             repeated. -1 for no limit, until another limit stops the experiment.
         search_alg: A `Searcher`, the short name of one, such as ``"optuna"``, see
@@ -789,7 +790,7 @@ class TuneConfig(Settings):
     trial_name_creator: Any = None
     trial_dirname_creator: Any = None
     chdir_to_trial_dir: bool | None = None
-    constraints: Mapping[str, str] | None = None
+    constraints: Mapping[str, str | Sequence[str]] | None = None
     stop_search: StopSearch | Literal["auto", "never"] | None = None
     budget: Mapping[str, float] | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, final
@@ -520,9 +520,9 @@ class Objective:
         if given is None:
             return None
         values = {name: as_float(value) for name, value in given.items()}
-        for bound in self.bounds:
+        for name, bound in self._named_bounds():
             value = number_of(result.get(bound.metric))
-            values[bound.metric] = (
+            values[name] = (
                 None if value is None or not math.isfinite(value) else bound.excess(value)
             )
         known = {
@@ -531,6 +531,13 @@ class Objective:
             if value is not None and not math.isnan(value)
         }
         return known if len(known) == len(values) else None
+
+    def _named_bounds(self) -> Iterator[tuple[str, OutcomeConstraint]]:
+        """Yield each bound under its metric, or in full where it is not the metric's first."""
+        seen: set[str] = set()
+        for bound in self.bounds:
+            yield (str(bound) if bound.metric in seen else bound.metric), bound
+            seen.add(bound.metric)
 
     def _computed(self, result: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if self.function is None:

@@ -498,3 +498,17 @@ def test_a_page_says_what_is_missed_if_no_trial_is_feasible(make, tmp_path, page
         "No trial is feasible: 1 of 1 miss size_mb <= 4; the closest is t1: size_mb 4.43 misses "
         "<= 4 by 0.43."
     ) in page.text
+
+
+def test_a_metric_with_two_bounds_has_one_column_of_the_front(make, tmp_path, page_of):
+    page = page_of(
+        ResultGrid(
+            [make.trial("t1", [{"loss": 1, "x": 1, "size_mb": 2.5}])],
+            str(tmp_path),
+            MemoryRows({}),
+            several=(("loss", "min"), ("x", "min")),
+            constraints=outcome_constraints({"size_mb": [">= 1", "<= 4"]}),
+        )
+    )
+    shown = "".join(page.text.split())
+    assert "x(lowerisbetter)size_mb>=1and<=4t1112.5" in shown

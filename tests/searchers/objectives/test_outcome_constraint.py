@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from searchers.objectives import OutcomeConstraint, outcome_constraints
+from searchers.objectives import OutcomeConstraint, comparisons, outcome_constraints
 from searchers.objectives.outcome_constraint import number_of
 
 
@@ -42,8 +42,34 @@ def test_what_is_no_comparison_is_refused_with_an_example(text):
         outcome_constraints({"size": text})
 
 
+def test_a_metric_may_have_a_lower_and_an_upper_bound():
+    limits = outcome_constraints({"size": (">= 1", "<= 4"), "fairness": [">= 0.8"]})
+    assert list(map(str, limits)) == ["size >= 1", "size <= 4", "fairness >= 0.8"]
+    assert violations(limits, {"size": 0.5, "fairness": 1}) == (0.5, 0, 0)
+    given = comparisons(limits)
+    assert given == {"size": [">= 1", "<= 4"], "fairness": ">= 0.8"}
+    assert outcome_constraints(given) == limits
+    assert outcome_constraints({"size": ["<= 4", ">= 4"]})
+
+
 @pytest.mark.parametrize(
-    "given", [["size <= 4"], "size <= 4", {"size": 4}, {3: "<= 4"}, {"": "<= 4"}]
+    ("bounds", "message"),
+    [
+        ([], "one comparison, or a list of a lower and an upper bound"),
+        (["<= 4", "<= 5"], "one comparison, or a list of a lower and an upper bound"),
+        ([">= 1", "<= 4", ">= 1"], "one comparison, or a list of a lower and an upper bound"),
+        ([">= 4", "<= 1"], "leave values between its bounds.*exchange"),
+        ([">= 1", "< 4"], "write a comparison such as"),
+    ],
+)
+def test_bounds_that_no_value_needs_or_can_keep_are_refused(bounds, message):
+    with pytest.raises(ValueError, match=rf"constraints\['size'\] must .*{message}"):
+        outcome_constraints({"size": bounds})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["size <= 4"], "size <= 4", {"size": 4}, {"size": ["<= 4", 1]}, {3: "<= 4"}, {"": "<= 4"}],
 )
 def test_what_is_no_dictionary_of_texts_is_refused(given):
     with pytest.raises(TypeError, match="constraints"):

@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from searchers.objectives.outcome_constraint import comparisons
 from tuner.analysis.charts.parameters import as_text, axes
 from tuner.analysis.charts.source import Source
 from tuner.analysis.charts.style import STATE_COLORS, direction, seconds
@@ -204,7 +205,11 @@ def front_section(source: Source) -> str:
     if not source.several:
         return ""
     objectives = [f"{metric}{direction(mode)}" for metric, mode in source.several]
-    limits = [each for each in source.constraints if each.metric not in dict(source.several)]
+    limits = {
+        metric: f"{metric} {bounds if isinstance(bounds, str) else ' and '.join(bounds)}"
+        for metric, bounds in comparisons(source.constraints).items()
+        if metric not in dict(source.several)
+    }
     params = [axis.name for axis in axes(source)]
     front = front_of(source, source.several)
     rows = []
@@ -217,7 +222,7 @@ def front_section(source: Source) -> str:
             [
                 trial.trial_id,
                 *values,
-                *(short_text(newest(trial, each.metric)) for each in limits),
+                *(short_text(newest(trial, metric)) for metric in limits),
                 *(short_text(config[name]) if name in config else _NONE for name in params),
             ]
         )
@@ -229,7 +234,7 @@ def front_section(source: Source) -> str:
     return _table(
         "front",
         "Pareto front",
-        ["trial", *objectives, *map(str, limits), *params],
+        ["trial", *objectives, *limits.values(), *params],
         rows,
         note if rows else _sentence(why) or "No trial has a finite value of each.",
     )

@@ -139,7 +139,7 @@ class Sweep:
     name: str | None = None
     metric: str | list[str] | None = None
     mode: Any = None
-    constraints: Mapping[str, str] | None = None
+    constraints: Mapping[str, str | Sequence[str]] | None = None
     num_samples: int | None = None
     scheduler: Mapping[str, Any] | None = None
     searcher: Mapping[str, Any] | None = None

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from schedulers.by_name import scheduler_class
 from searchers.by_name import searcher_class
-from searchers.objectives.outcome_constraint import outcome_constraints
+from searchers.objectives.outcome_constraint import comparisons, outcome_constraints
 from searchers.space import Path, is_word
 from tuner.callbacks.formatting import seconds_of
 from tuner.cluster.cluster import Cluster, cluster_at
@@ -246,23 +246,21 @@ def _mode(value: Any) -> Any:
     return modes[0] if len(modes) == 1 else modes
 
 
-def _constraints(value: Any) -> dict[str, str]:
+def _constraints(value: Any) -> dict[str, Any]:
     """Return comparisons by metric, of a mapping or of texts such as ``size_mb <= 4``."""
     if isinstance(value, list):
         found = [_BOUNDED.fullmatch(_text(one)) for one in value]
         if not all(found):
             raise _refusal("comparisons such as 'size_mb <= 4'", value)
-        bounds = [(one[1], one[2]) for one in found if one]
-        value = dict(bounds)
-        if len(value) < len(bounds):
-            raise _refusal("one comparison for each metric", [" ".join(one) for one in bounds])
+        value = {}
+        for one in filter(None, found):
+            value.setdefault(one[1], []).append(one[2])
     if not isinstance(value, Mapping):
         raise _refusal("a mapping such as {size_mb: '<= 4'}", value)
     try:
-        outcome_constraints(value)
+        return comparisons(outcome_constraints(value))
     except (TypeError, ValueError) as error:
         raise ValueError(str(error).removeprefix("constraints")) from error
-    return dict(value)
 
 
 def _no_space(value: Any) -> Any:
