@@ -372,7 +372,8 @@ class Tuner:
                 variable that causes it.
             ExperimentExists: If the directory of this name already holds an experiment.
             StorageError: If the storage path cannot be written to.
-            MetricNotReported: If a trial completed and no trial has ever reported the metric.
+            MetricNotReported: If a trial completed and no trial has ever reported the metric, or
+                one that a constraint bounds; of those that a restore names, before it begins.
             TrialFailed: If a trial failed and ``FailureConfig(fail_fast="raise")`` was given.
             SystemExit: In a script after a signal other than SIGINT, once everything is saved: with
                 128 plus the number of the signal (143 for SIGTERM, 129 for SIGHUP), or 124 at the

@@ -8,6 +8,7 @@ import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, Scheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
 from tuner import ResumeConfig, Tuner
+from tuner.errors import MetricNotReported
 from tuner.spec.record import read_record
 
 
@@ -208,3 +209,42 @@ def test_an_experiment_whose_declaration_changed_is_continued_by_its_path_alone(
     changed = Tuner.restore(path, train, scheduler=ASHAScheduler(max_t=4), num_samples=6).fit()
     again = Tuner.restore(path, train).fit()
     assert iterations(again) == iterations(changed)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"constraints": {"los": "<= 0.5"}},
+            r"'los'; .*; did you mean 'loss'\?\nname one.*\n.*constraints=\{'loss': '<= 0.5'\}\)",
+        ),
+        (
+            {"metric": "size"},
+            r"metric 'size'; reported were loss\nname one that is reported.*\n.*metric=\.\.\.\)",
+        ),
+        (
+            {"metric": ["loss", "los"]},
+            r"did you mean 'loss'\?\n.*\n.*metric=\['loss', '...'\]\).*\n.*if trials report it",
+        ),
+    ],
+)
+def test_a_metric_that_no_recorded_result_has_is_refused_before_a_trial_begins(
+    begin, path, given, message
+):
+    begin()
+    with pytest.raises(MetricNotReported, match=message):
+        Tuner.restore(path, train, **given, num_samples=6).fit()
+    grid = Tuner.restore(path, train, num_samples=6).fit()
+    assert (len(grid), grid.constraints, grid.objectives) == (6, {}, (("loss", "min"),))
+
+
+def test_a_metric_may_come_where_no_trial_has_completed_or_it_is_not_required(
+    begin, path, monkeypatch
+):
+    begin(scheduler=StopsAtOnce(), num_samples=2)
+    bound = {"size": "<= 2"}
+    stopped = Tuner.restore(path, train, constraints=bound, scheduler="fifo").fit()
+    assert (len(stopped), len(stopped.feasible)) == (2, 0)
+    assert len(Tuner.restore(path, train, constraints={}, num_samples=3).fit()) == 3
+    monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
+    assert len(Tuner.restore(path, train, constraints=bound, num_samples=4).fit()) == 4

@@ -46,8 +46,8 @@ def told_in_one_line() -> Iterator[None]:
     except MetricNotReported as error:
         what, _, _ = str(error).partition("\n")
         raise click.ClickException(
-            f"{what}; have the program report it, or name another --metric, and add --resume, "
-            "which keeps what has been reported"
+            f"{what}; have the program report it, or name another --metric or --constraint, and "
+            "add --resume, which keeps what has been reported"
         ) from error
     except CannotPause as error:
         raise click.ClickException(_in_options(" ".join(str(error).split()))) from error

@@ -9,7 +9,7 @@ from typing import Any, Final, final
 from schedulers.decisions import Reason
 
 from .result import AUTO_FILLED, DELIMITER, flatten
-from .trial import Trial
+from .trial import TerminationReason, Trial
 from .trial_metrics import number_in
 
 METRIC_NOT_REPORTED: Final = "metric_not_reported"
@@ -154,6 +154,23 @@ class MetricWatch:
         self._unvalidated = trial_of(state["unvalidated"]) if "unvalidated" in state else None
         self._num_silent = state["num_silent"]
         self._not_numbers = dict(state["not_numbers"])
+
+
+def why_unknown(metrics: Iterable[str], trials: Collection[Trial]) -> Reason | None:
+    """Return why metrics that a restore names cannot be right: no recorded result has them.
+
+    Args:
+        metrics: The flattened names of those that the experiment did not have before.
+        trials: Its trials.
+
+    Returns:
+        None if the trials have reported all of them, or none has completed, so that one may come.
+    """
+    watch = MetricWatch(metrics, is_required=True, trials=trials)
+    for trial in trials:
+        if trial.ending is TerminationReason.COMPLETED:
+            watch.on_completed(trial)
+    return watch.reason_to_end
 
 
 def own_keys(trial: Trial) -> list[str]:

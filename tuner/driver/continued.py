@@ -16,8 +16,10 @@ from tuner.callbacks.callback import Callback
 from tuner.callbacks.console.silent import ON_CONSOLE, SilentConsole
 from tuner.core.events import DriverRestarted, Event, ResumeType
 from tuner.core.experiment import Experiment
+from tuner.core.metric_watch import error_for, why_unknown
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.errors import MetricNotReported
 from tuner.execution.group_trainable import GroupTrainable
 from tuner.execution.local.process_setup import rare_garbage_collection
 from tuner.journal.mark import read_mark
@@ -115,7 +117,9 @@ class ContinuedExperiment(Beginning):
         end_former_trials(self._directory)
         # A restore of 10,000 trials makes half a million objects, and none of them is garbage.
         with rare_garbage_collection():
-            return self._take_over(configs)
+            end, spec, restored = self._take_over(configs)
+        self._check_metrics(settings, restored.state.experiment)
+        return end, spec, restored
 
     def _take_over(self, configs: ConfigCodec) -> tuple[JournalPosition, ExperimentSpec, Restored]:
         directory, is_salvage = self._directory, self._resumption.salvage
@@ -137,6 +141,23 @@ class ContinuedExperiment(Beginning):
         trials = takeover.restored.state.experiment.trials
         remove_unfinished(directory, self._recorded_checkpoints(trials))
         return takeover.end, spec, takeover.restored
+
+    def _check_metrics(self, settings: ExperimentSettings, experiment: Experiment) -> None:
+        """Check that trials have reported the metrics that are named or bounded from now on.
+
+        Raises:
+            MetricNotReported: If one of them is in no result, though a trial has completed. Those
+                that are named again may be reported by training code that was corrected.
+        """
+        if settings.validation or not settings.is_metric_required:
+            return
+        named_before = experiment.settings.watched_metrics
+        added = [metric for metric in settings.watched_metrics if metric not in named_before]
+        if reason := why_unknown(added, experiment.trials):
+            from tuner.restore.resume_command import how_to_name_the_metric  # noqa: PLC0415  (here)
+
+            how = how_to_name_the_metric(self._directory, self._spec, reason, is_new=True)
+            raise MetricNotReported(f"{error_for(reason)}\n{how}")
 
     def _recorded_checkpoints(self, trials: Sequence[Trial]) -> dict[str, set[str] | None]:
         """Return the names of each trial's recorded checkpoints, None to keep unrecorded ones."""

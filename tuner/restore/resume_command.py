@@ -317,8 +317,17 @@ def how_to_recover(error: BaseException, directory: Path, spec: ExperimentSpec) 
     )
 
 
-def how_to_name_the_metric(directory: Path, spec: ExperimentSpec, reason: Reason) -> str:
-    """Return how to continue an experiment whose metric no trial has reported."""
+def how_to_name_the_metric(
+    directory: Path, spec: ExperimentSpec, reason: Reason, *, is_new: bool = False
+) -> str:
+    """Return how to continue an experiment whose metric no trial has reported.
+
+    Args:
+        directory: Its directory.
+        spec: What was declared.
+        reason: Why it cannot continue.
+        is_new: Whether a restore has just named the metric.
+    """
     leniency = "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets an experiment go on without"
     if "num_failed_validations" in reason.numbers:
         again = 'tune.ResumeConfig(unfinished="restart", finished="restart")'
@@ -332,9 +341,11 @@ def how_to_name_the_metric(directory: Path, spec: ExperimentSpec, reason: Reason
             f"{leniency}"
         )
     name, given = _argument_with_metric(spec, reason.numbers["metric"], reason.numbers["meant"])
+    remedy = "name one that is reported" if is_new else "have it reported, or name one that is"
     return (
-        "have it reported, or name one that is, and continue with\n"
+        f"{remedy}, and continue with\n"
         f"    {restore_line(directory, spec, **{name: given})}\n{leniency}"
+        f"{', for example if trials report it from now on' if is_new else ''}"
     )
 
 
@@ -343,9 +354,11 @@ def _argument_with_metric(spec: ExperimentSpec, metric: Any, meant: Any) -> tupl
     instead = str(meant or "...")
     constraints = spec.tune.constraints or {}
     if metric in constraints and metric not in (spec.metric, *dict(spec.several_objectives)):
+        instead = "..." if instead in constraints else instead
         replaced = {instead if name == metric else name: constraints[name] for name in constraints}
         return "constraints", repr(replaced)
     if len(spec.tune.objectives) > 1:
+        instead = "..." if instead in dict(spec.tune.objectives) else instead
         names = [instead if name == metric else name for name, _ in spec.tune.objectives]
         return "metric", repr(names)
     parts = (("search_alg", spec.searcher), ("scheduler", spec.scheduler))
