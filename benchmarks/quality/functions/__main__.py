@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
+from benchmarks.quality.command_line import command_line, show
 from benchmarks.quality.record import read
 
 from .instances import CONFIRMATION, DEVELOPMENT, FUNCTIONS
@@ -14,10 +14,6 @@ from .methods import METHODS, method_of
 from .report import report, write_page
 from .running import NUM_WORKERS, RESULTS, run_all
 
-_WHICH = (
-    f"{', '.join(METHODS)} (default: all of these), or a searcher of tuner, "
-    "e.g. 'TreeSearch(seed=3)'"
-)
 _SETS = {"development": DEVELOPMENT, "confirmation": CONFIRMATION}
 
 
@@ -39,15 +35,11 @@ def main() -> int:
             )
         )
     records = [kept for kept in read(arguments.results) if kept.method in arguments.methods]
-    try:
-        figures = "\n".join(
-            report(records, functions, arguments.workers, arguments.seeds, arguments.ours)
-        )
-    except ValueError as error:
-        sys.exit(str(error))
-    print(figures)
-    if arguments.write:
-        write_page(figures, arguments.ours)
+    show(
+        lambda: report(records, functions, arguments.workers, arguments.seeds, arguments.ours),
+        write_page,
+        arguments,
+    )
     return 0
 
 
@@ -66,58 +58,30 @@ def _task_rows() -> Iterator[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.quality.functions", description=__doc__
+    line = command_line(
+        "benchmarks.quality.functions",
+        __doc__,
+        methods=METHODS,
+        method_of=method_of,
+        example="TreeSearch(seed=3)",
+        results=RESULTS,
+        tasks="print a table of the functions",
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("tasks", help="print a table of the functions")
-    run = commands.add_parser("run", help="run every search whose result is not in the file yet")
-    show = commands.add_parser("report", help="print the results of the searches")
-    show.add_argument(
-        "--ours",
-        default="ours",
-        type=_method,
-        metavar="NAME",
-        help="the search that others are compared with",
+    line.add_option(
+        "--set", choices=list(_SETS), default="confirmation", help="default: confirmation"
     )
-    show.add_argument("--write", action="store_true", help="also write it to docs/quality.md")
-    for command in (run, show):
-        command.add_argument(
-            "--methods", nargs="+", default=list(METHODS), type=_method, metavar="NAME", help=_WHICH
-        )
-        command.add_argument(
-            "--set", choices=list(_SETS), default="confirmation", help="default: confirmation"
-        )
-        command.add_argument(
-            "--functions",
-            nargs="+",
-            choices=list(FUNCTIONS),
-            metavar="NAME",
-            help="in place of a set",
-        )
-        command.add_argument(
-            "--workers",
-            nargs="+",
-            type=int,
-            default=list(NUM_WORKERS),
-            metavar="NUM",
-            help="numbers of evaluations at a time (default: 1 4)",
-        )
-        command.add_argument(
-            "--seeds", type=int, default=30, help="number of seeds, counted from 0 (default: 30)"
-        )
-        command.add_argument(
-            "--results",
-            type=Path,
-            default=RESULTS,
-            help="file of results, one line of JSON for each run of a search",
-        )
-    return parser
-
-
-def _method(name: str) -> str:
-    method_of(name)
-    return name
+    line.add_option(
+        "--functions", nargs="+", choices=list(FUNCTIONS), metavar="NAME", help="in place of a set"
+    )
+    line.add_option(
+        "--workers",
+        nargs="+",
+        type=int,
+        default=list(NUM_WORKERS),
+        metavar="NUM",
+        help="numbers of evaluations at a time (default: 1 4)",
+    )
+    return line.parser
 
 
 if __name__ == "__main__":

@@ -17,31 +17,15 @@ from .function import Axis, Function
 from .methods import AUTO
 
 
-class OurSearch:
-    """A searcher of tuner behind the protocol of searches of other projects.
+class AskedSearcher:
+    """A searcher of tuner behind the first half of the protocol of searches of other projects.
 
     Args:
-        method: The searcher and its arguments.
-        function: What it searches.
-        num_evaluations: Number of evaluations, which the searcher gets to know.
-        seed: Seed of its random numbers.
+        searcher: The searcher, which knows its space.
     """
 
-    def __init__(self, method: Ours, function: Function, num_evaluations: int, seed: int) -> None:
-        space = space_of(function.axes)
-        self._searcher = (
-            default_searcher(space, num_evaluations, metric="loss", mode="min")
-            if method.searcher == AUTO
-            else getattr(searchers, method.searcher)(**method.arguments)
-        )
-        self._searcher.set_search_properties(
-            "loss",
-            "min",
-            space,
-            seed=seed,
-            num_samples=num_evaluations,
-            experiment=f"{function.name}-{seed}",
-        )
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
         self._num_asked = 0
 
     def ask(self) -> Order | None:
@@ -58,6 +42,33 @@ class OurSearch:
             raise Finished
         self._num_asked += 1
         return Order(name, suggestion, 1)
+
+
+class OurSearch(AskedSearcher):
+    """A searcher with one metric.
+
+    Args:
+        method: The searcher and its arguments.
+        function: What it searches.
+        num_evaluations: Number of evaluations, which the searcher gets to know.
+        seed: Seed of its random numbers.
+    """
+
+    def __init__(self, method: Ours, function: Function, num_evaluations: int, seed: int) -> None:
+        space = space_of(function.axes)
+        super().__init__(
+            default_searcher(space, num_evaluations, metric="loss", mode="min")
+            if method.searcher == AUTO
+            else getattr(searchers, method.searcher)(**method.arguments)
+        )
+        self._searcher.set_search_properties(
+            "loss",
+            "min",
+            space,
+            seed=seed,
+            num_samples=num_evaluations,
+            experiment=f"{function.name}-{seed}",
+        )
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
         """Tell the searcher the value."""

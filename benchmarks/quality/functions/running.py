@@ -17,7 +17,7 @@ from benchmarks.quality.conversation import Conversation
 from benchmarks.quality.environments import python_of
 from benchmarks.quality.evaluations import Evaluations
 from benchmarks.quality.methods import Ours, Peer
-from benchmarks.quality.peers.dialogue import reply_of
+from benchmarks.quality.peers.dialogue import MetricsSearch, Search, reply_of
 from benchmarks.quality.record import Record
 from benchmarks.quality.running import run_missing
 
@@ -137,17 +137,25 @@ def run(ask: Ask, name: str, method: Ours | Peer, task: Task, seed: int) -> Reco
 
 
 def _in_process(method: Ours) -> Ask:
-    """Return a function that answers requests like the process of a search elsewhere."""
-    searches: list[OurSearch] = []
+    return in_process(
+        lambda function, setting: OurSearch(
+            method, FUNCTIONS[function], setting["num_trials"], setting["seed"]
+        )
+    )
+
+
+def in_process(begin: Callable[..., Search | MetricsSearch]) -> Ask:
+    """Return a function that answers requests like the process of a search elsewhere.
+
+    Args:
+        begin: Returns the search, given the facts of the first request by name.
+    """
+    searches: list[Search | MetricsSearch] = []
 
     def ask(do: str, **facts: Any) -> Mapping[str, Any]:
         start_s = time.process_time()
         if do == "begin":
-            setting = facts["setting"]
-            search = OurSearch(
-                method, FUNCTIONS[facts["function"]], setting["num_trials"], setting["seed"]
-            )
-            searches[:] = [search]
+            searches[:] = [begin(**facts)]
             answer: dict[str, Any] = {"versions": {"tuner-hpo": tune.__version__}}
         else:
             answer = reply_of(searches[0], {"do": do, **facts})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.quality.command_line import command_line, show
 from benchmarks.quality.record import read
 
 from .front import read_best
@@ -19,9 +19,6 @@ from .problem import Problem
 from .report import report, write_page
 from .running import RESULTS, missing, run_all
 
-_WHICH = (
-    f"{', '.join(METHODS)} (default: all of these), or a searcher of tuner, e.g. 'GPSearch(seed=3)'"
-)
 _SETS = {
     "development": DEVELOPMENT,
     "confirmation": CONFIRMATION,
@@ -46,13 +43,7 @@ def main() -> int:
     records = [
         missing(kept, best) for kept in read(arguments.results) if kept.method in arguments.methods
     ]
-    try:
-        figures = "\n".join(report(records, problems, arguments.seeds, arguments.ours))
-    except ValueError as error:
-        sys.exit(str(error))
-    print(figures)
-    if arguments.write:
-        write_page(figures, arguments.ours)
+    show(lambda: report(records, problems, arguments.seeds, arguments.ours), write_page, arguments)
     return 0
 
 
@@ -78,12 +69,16 @@ def _feasible_share(problem: Problem) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.quality.tradeoffs", description=__doc__
+    line = command_line(
+        "benchmarks.quality.tradeoffs",
+        __doc__,
+        methods=METHODS,
+        method_of=method_of,
+        example="GPSearch(seed=3)",
+        results=RESULTS,
+        tasks="print a table of the problems",
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("tasks", help="print a table of the problems")
-    best = commands.add_parser(
+    best = line.add_command(
         "best", help="look for better fronts than the best known ones, by long runs"
     )
     best.add_argument(
@@ -92,17 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         default=NUM_EVALUATIONS,
         help=f"evaluations of each problem (default: {NUM_EVALUATIONS})",
     )
-    run = commands.add_parser("run", help="run every search whose result is not in the file yet")
-    show = commands.add_parser("report", help="print the results of the searches")
-    show.add_argument(
-        "--ours",
-        default="ours",
-        type=_method,
-        metavar="NAME",
-        help="the search that others are compared with",
-    )
-    show.add_argument("--write", action="store_true", help="also write it to docs/quality.md")
-    for command in (best, run, show):
+    for command in (best, line.run, line.report):
         command.add_argument(
             "--set", choices=list(_SETS), default="confirmation", help="default: confirmation"
         )
@@ -113,25 +98,7 @@ def _parser() -> argparse.ArgumentParser:
             metavar="NAME",
             help="in place of a set",
         )
-    for command in (run, show):
-        command.add_argument(
-            "--methods", nargs="+", default=list(METHODS), type=_method, metavar="NAME", help=_WHICH
-        )
-        command.add_argument(
-            "--seeds", type=int, default=30, help="number of seeds, counted from 0 (default: 30)"
-        )
-        command.add_argument(
-            "--results",
-            type=Path,
-            default=RESULTS,
-            help="file of results, one line of JSON for each run of a search",
-        )
-    return parser
-
-
-def _method(name: str) -> str:
-    method_of(name)
-    return name
+    return line.parser
 
 
 if __name__ == "__main__":

@@ -7,15 +7,14 @@ from typing import Any
 
 import searchers
 from benchmarks.quality.functions.methods import AUTO
-from benchmarks.quality.functions.ours import default_searcher, space_of
+from benchmarks.quality.functions.ours import AskedSearcher, default_searcher, space_of
 from benchmarks.quality.methods import Ours
-from benchmarks.quality.peers.dialogue import Finished, Order
 
 from .problem import Problem
 
 
-class OurSearch:
-    """A searcher of tuner behind the protocol of searches of other projects.
+class OurSearch(AskedSearcher):
+    """A searcher with several metrics, or with constraints.
 
     Args:
         method: The searcher and its arguments.
@@ -27,7 +26,7 @@ class OurSearch:
     def __init__(self, method: Ours, problem: Problem, num_evaluations: int, seed: int) -> None:
         space = space_of(problem.axes)
         objectives = tuple((each.metric, each.mode) for each in problem.objectives)
-        self._searcher = (
+        super().__init__(
             default_searcher(
                 space,
                 num_evaluations,
@@ -50,22 +49,6 @@ class OurSearch:
             constraints=tuple(problem.constraints),
             **several,
         )
-        self._num_asked = 0
-
-    def ask(self) -> Order | None:
-        """Return a configuration; None while the searcher waits for results.
-
-        Raises:
-            Finished: If the searcher has no more configurations.
-        """
-        name = str(self._num_asked)
-        suggestion = self._searcher.suggest(name)
-        if suggestion is None:
-            return None
-        if isinstance(suggestion, str):  # `Searcher.FINISHED`
-            raise Finished
-        self._num_asked += 1
-        return Order(name, suggestion, 1)
 
     def tell(
         self,

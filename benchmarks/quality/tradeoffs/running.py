@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import tuner as tune
 from benchmarks.quality.clock import Ask
 from benchmarks.quality.conversation import Conversation
 from benchmarks.quality.environments import python_of
 from benchmarks.quality.evaluations import Evaluations
+from benchmarks.quality.functions.running import in_process
 from benchmarks.quality.methods import Ours, Peer
-from benchmarks.quality.peers.dialogue import reply_of
 from benchmarks.quality.record import Record
 from benchmarks.quality.running import run_missing
 
@@ -141,24 +138,11 @@ def missing(kept: Record, best: Mapping[str, Best]) -> Record:
 
 
 def _in_process(method: Ours) -> Ask:
-    """Return a function that answers requests like the process of a search elsewhere."""
-    searches: list[OurSearch] = []
-
-    def ask(do: str, **facts: Any) -> Mapping[str, Any]:
-        start_s = time.process_time()
-        if do == "begin":
-            setting = facts["setting"]
-            searches[:] = [
-                OurSearch(
-                    method, PROBLEMS[facts["problem"]], setting["num_trials"], setting["seed"]
-                )
-            ]
-            answer: dict[str, Any] = {"versions": {"tuner-hpo": tune.__version__}}
-        else:
-            answer = reply_of(searches[0], {"do": do, **facts})
-        return {**answer, "seconds": time.process_time() - start_s}
-
-    return ask
+    return in_process(
+        lambda problem, setting: OurSearch(
+            method, PROBLEMS[problem], setting["num_trials"], setting["seed"]
+        )
+    )
 
 
 def _elsewhere(method: Peer, stack: contextlib.ExitStack) -> Ask:
