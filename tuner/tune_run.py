@@ -35,6 +35,7 @@ from .tuner import Tuner, check_resumable
 if TYPE_CHECKING:
     from tuner.cluster.cluster import Cluster
     from tuner.execution.resources import ResourceRequest
+    from tuner.stopping.stop_search import StopSearch
 
 _MAX_LISTED: Final = 5
 """How many failed trials an error lists with their failures."""
@@ -117,6 +118,8 @@ def run(
     if_exists: Literal["error", "new", "replace"] = "error",
     cluster: Cluster | None = None,
     constraints: Mapping[str, str | Sequence[str]] | None = None,
+    budget: Mapping[str, float] | None = None,
+    stop_search: StopSearch | Literal["auto", "never"] | None = None,
     **others: Any,
 ) -> ExperimentAnalysis:
     """Run an experiment and return its results; new code uses `Tuner`.
@@ -168,7 +171,10 @@ def run(
         if_exists: What to do if an experiment of this name exists, see `RunConfig`; not an argument
             of Ray Tune.
         cluster: The cluster on which trials run, see `RunConfig`; not an argument of Ray Tune.
-        constraints: What a trial has to keep to be the best one, see `TuneConfig`; likewise.
+        constraints: What a trial has to keep to be the best one, see `TuneConfig`; likewise, as the
+            following two.
+        budget: How much the experiment may spend, see `TuneConfig`.
+        stop_search: When further trials no longer pay, see `TuneConfig`.
         **others: Unsupported arguments of Ray Tune; each raises an error that names the
             alternative.
 
@@ -209,6 +215,8 @@ def run(
         metric=metric,
         mode=mode,
         constraints=constraints,
+        budget=budget,
+        stop_search=stop_search,
         num_samples=num_samples,
         search_alg=search_alg,
         scheduler=scheduler,

@@ -1,16 +1,19 @@
 """An experiment ends when its budget is used up, and goes on with a larger one."""
 
 import contextlib
+import json
 import re
 import signal
 
 import pytest
+from click.testing import CliRunner
 
 import tuner as tune
 from tests.end_to_end.interruption import Script
 from tests.end_to_end.scripts import budgeted_search
 from tests.end_to_end.scripts.budgeted_search import BUDGET, train
 from tuner.analysis.open_experiment import read_stored
+from tuner.cli import main
 from tuner.journal import reader
 
 
@@ -67,6 +70,23 @@ def test_the_end_of_a_budget_is_told(tmp_path, capsys):
     assert "; the budget of 12 iterations is used up\n" in capsys.readouterr().out
     page = grid.report(tmp_path / "page.html").read_text()
     assert re.search("iterations: 1[234] of 12 spent", page)
+    shown = CliRunner().invoke(main, ["show", grid.experiment_path, "-f", "json"])
+    assert len(json.loads(shown.stdout)) == 2
+    assert re.match(r"spent 1[234] of 12 iterations, 0 left; [0-9.e-]+ of 1000 cpu", shown.stderr)
+
+
+def test_a_budget_of_tune_run(tmp_path):
+    analysis = tune.run(
+        lambda config: [tune.report({"loss": 1.0}) for _ in range(3)],
+        num_samples=9,
+        storage_path=tmp_path,
+        verbose=0,
+        max_concurrent_trials=1,
+        budget={"iterations": 6},
+    )
+    grid = tune.ResultGrid.from_directory(analysis.experiment_path)
+    assert grid.budget_left == {"iterations": 0}
+    assert sum(result.metrics.get("training_iteration", 0) for result in grid) < 27
 
 
 @pytest.mark.parametrize(

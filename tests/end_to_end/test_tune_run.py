@@ -198,6 +198,8 @@ def test_the_arguments_are_those_of_ray_tune():
         "if_exists",
         "cluster",
         "constraints",
+        "budget",
+        "stop_search",
         "others",
     ]
 

@@ -69,6 +69,24 @@ def ends_in(path):
     ]
 
 
+def test_tune_run_ends_a_search_as_a_tuner_does(tmp_path):
+    analysis = tune.run(
+        train,
+        config={"x": tune.uniform(-1, 1)},
+        metric="loss",
+        mode="min",
+        num_samples=60,
+        search_alg="random",
+        stop_search=EARLY,
+        max_concurrent_trials=1,
+        storage_path=tmp_path,
+        name="older",
+        verbose=0,
+    )
+    assert 12 <= len(analysis.trials) < 60
+    assert ends_in(tmp_path / "older")
+
+
 def test_it_stays_ended_and_says_why(stopped, capsys):
     path, num = stopped
     again = tune.Tuner.restore(path, train, verbose=1).fit()

@@ -116,6 +116,9 @@ def budgets_in(directory: Path) -> Mapping[str, tuple[float, float]]:
     Without budgets, and where no experiment can be read, it is empty.
     """
     try:
+        declared = read_declaration(directory).get("tune_config")
+        if not (isinstance(declared, dict) and declared.get("budget")):
+            return {}
         stored = read_stored(directory)
     except StorageError:
         return {}

@@ -11,6 +11,7 @@ import click
 from searchers.objectives.outcome_constraint import outcome_constraints
 from tuner.analysis.flat_results import flat_config, flat_metrics
 from tuner.analysis.frames import METRIC_ITERATION
+from tuner.analysis.open_experiment import budgets_in
 from tuner.analysis.ranking import SCOPES, Scope, config_at, is_number
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
@@ -66,7 +67,8 @@ def show(
     ending, training_iteration and time_total_s; they may be named by their headings too. METRIC is
     the last value that was reported, in iteration metric_iteration, and best/METRIC the best one,
     in best/training_iteration. CSV and JSON have all columns; NaN and infinities are the texts
-    "NaN", "Infinity" and "-Infinity" there, and missing values are empty, or null.
+    "NaN", "Infinity" and "-Infinity" there, and missing values are empty, or null. What is spent of
+    budgets is told on standard error.
 
     \b
     Examples:
@@ -80,6 +82,7 @@ def show(
     if trial is None:
         records = trial_records(grid)
         usual = usual_columns(chosen.of(records, usual_columns(records, grid)) or records, grid)
+        _say_what_is_spent(grid)
         return OK if chosen.write(records, usual, output) else FOUND
     index = _index_of(grid, trial)
     if rows:
@@ -93,6 +96,16 @@ def show(
         facts, [Column(name, text=spent if name == TIME_TOTAL_S else _text) for name in facts]
     )
     return OK
+
+
+def _say_what_is_spent(grid: ResultGrid) -> None:
+    """Say what the experiment has spent of its budgets, if it has any."""
+    uses = [
+        f"{spent:.4g} of {limit:g} {unit}, {max(limit - spent, 0):.4g} left"
+        for unit, (spent, limit) in budgets_in(Path(grid.local_directory)).items()
+    ]
+    if uses:
+        click.echo(f"spent {printable('; '.join(uses))}", err=True)
 
 
 def _rows(grid: ResultGrid, index: int) -> tuple[list[Record], list[Column]]:
