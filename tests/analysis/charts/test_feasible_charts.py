@@ -5,6 +5,7 @@ import pytest
 from searchers.objectives import outcome_constraints
 from tuner.analysis.charts import PlotData, Plots, Source
 from tuner.analysis.charts.hypervolume import hypervolume_steps, reference_for
+from tuner.analysis.charts.parameters import trial_lines
 from tuner.analysis.charts.timeline import Timeline
 from tuner.journal.rows import MemoryRows
 
@@ -105,6 +106,37 @@ def test_without_a_feasible_trial_the_hypervolume_is_nothing(source):
     assert [step.hypervolume for step in hypervolume_steps(none, SEVERAL, ())] == [0]
 
 
+def test_a_trade_off_is_shown_by_all_its_metrics_or_the_first_unless_one_is_named(two):
+    data = PlotData(two)
+    lines = data.parallel_coordinates()
+    assert list(lines.columns) == [
+        "trial_id", "state", "accuracy", "latency_ms", "is_on_front", "is_feasible", "config/x",
+    ]  # fmt: skip
+    assert lines["is_on_front"].tolist() == [True, False, True]
+    assert lines["config/x"].tolist() == [0, 1, 2]
+    assert data.parallel_coordinates("latency_ms")["is_best"].tolist() == [True, False, False]
+    steps = data.history("trials")
+    assert steps["metric"].tolist() == ["accuracy"] * 3 + ["latency_ms"] * 3
+    assert steps["best"].tolist() == [0.8, 0.8, 0.9, 20, 20, 20]
+    assert data.history("trials", "latency_ms")["best"].tolist() == [20, 20, 20]
+    assert "metric" not in data.history("trials", "latency_ms")
+    assert data.learning_curves()["value"].tolist() == [0.8, 0.99, 0.9]
+    assert data.slice()["value"].tolist() == [0.8, 0.99, 0.9]
+
+
+def test_of_many_trials_of_a_trade_off_the_front_is_drawn(source):
+    reported = {
+        f"t{number}": [{"accuracy": number % 7, "latency_ms": number, "size_mb": 1}]
+        for number in range(50)
+    }
+    many = source(reported, None, None, several=SEVERAL)
+    lines = trial_lines(many, 10)
+    assert len(lines) == 10
+    front = [line.trial_id for line in lines if line.is_best]
+    assert front == ["t0", "t1", "t2", "t3", "t4", "t5", "t6"]
+    assert len(trial_lines(many)) == 50
+
+
 @pytest.mark.process
 def test_figures_mark_infeasible_trials(one, two, experiment):
     pytest.importorskip("plotly")
@@ -125,6 +157,17 @@ def test_figures_mark_infeasible_trials(one, two, experiment):
         "infeasible",
         "best so far",
     ]
+    coordinates = Plots(two).parallel_coordinates()
+    assert names(coordinates) == ["infeasible", "Pareto front"]
+    # On the axes of the parameter and of both metrics, better is up.
+    assert list(coordinates.data[1].y[:3]) == pytest.approx([1, 10 / 19, 0])
+    assert list(coordinates.data[0].y) == [0.5, 1, 1, None]
+    per_metric = Plots(two).history("trials")
+    assert names(per_metric).count("best so far") == 2
+    assert list(per_metric.data[2].y) == [0.8, 0.8, 0.9]
+    assert per_metric.layout.yaxis2.title.text.startswith("latency_ms")
+    assert Plots(two).slice().layout.yaxis.title.text.startswith("accuracy")
+    assert Plots(two).learning_curves().layout.yaxis.title.text.startswith("accuracy")
     (volumes,) = Plots(two).hypervolume({"accuracy": 0.5, "latency_ms": 40}, "trials").data
     assert list(volumes.y) == pytest.approx([6, 6, 7])
     real = experiment("limited").plot

@@ -14,10 +14,11 @@ from .style import (
     BEST,
     INFEASIBLE,
     OTHER,
+    Panels,
     drawn,
     label,
     metric_axis,
-    new_figure,
+    new_panels,
     offer_log_scale,
     time_axis,
 )
@@ -94,17 +95,32 @@ def history_over_trials(source: Source) -> list[HistoryStep]:
 
 
 def history_figure(
-    steps: Sequence[HistoryStep], metric: str, mode: Mode, *, is_over_time: bool
+    histories: Sequence[tuple[Sequence[HistoryStep], str, Mode]], *, is_over_time: bool
 ) -> go.Figure:
     """Return the best value so far as a staircase; over trials with a dot for each trial.
 
     Args:
-        steps: The steps.
-        metric: The metric that they show.
-        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
+        histories: For each metric the steps, its name, and ``"min"`` or ``"max"``: the direction in
+            which it is optimised. Those of several are drawn one below the other.
         is_over_time: Whether they are drawn over time instead of over trials.
     """
-    figure = new_figure(360)
+    panels = new_panels(len(histories), 1, horizontal_gap=0, vertical_gap=0.2)
+    panels.figure.update_layout(height=120 + 240 * panels.num_rows)
+    for number, (steps, metric, mode) in enumerate(histories):
+        _draw(panels, number, steps, (metric, mode), is_over_time=is_over_time)
+    panels.figure.update_layout(showlegend=not is_over_time)
+    return panels.figure
+
+
+def _draw(
+    panels: Panels,
+    number: int,
+    steps: Sequence[HistoryStep],
+    objective: tuple[str, Mode],
+    *,
+    is_over_time: bool,
+) -> None:
+    figure, place_of_panel = panels.figure, panels.place(number)
     unit, name = time_axis(max((step.time_s or 0.0 for step in steps), default=0.0))
     xs = [(step.time_s or 0.0) / unit if is_over_time else step.trial_number for step in steps]
     texts = [label(step.trial_id) for step in steps]
@@ -120,6 +136,9 @@ def history_figure(
                 y=drawn([steps[place].value for place in places]),
                 text=[texts[place] for place in places],
                 name=name_of_dots,
+                legendgroup=name_of_dots,
+                showlegend=number == 0,
+                **place_of_panel,
                 hovertemplate="%{text}: %{y:.6g}<extra></extra>",
                 **style,
             )
@@ -129,14 +148,17 @@ def history_figure(
         text=texts,
         mode="lines",
         name="best so far",
+        legendgroup="best so far",
+        showlegend=number == 0,
+        **place_of_panel,
         line={"color": BEST, "width": 2.6, "shape": "hv"},
         hovertemplate="%{text}: %{y:.6g}<extra></extra>",
     )
-    figure.update_xaxes(title_text=f"{name} since the beginning" if is_over_time else "trial")
+    if number == panels.num_rows - 1:
+        title = f"{name} since the beginning" if is_over_time else "trial"
+        figure.update_xaxes(title_text=title, **place_of_panel)
     values = [step.best for step in steps] + (
         [] if is_over_time else [step.value for step in steps]
     )
-    figure.update_yaxes(**metric_axis(metric, mode, values))
-    offer_log_scale(figure, ["yaxis"], values)
-    figure.update_layout(showlegend=not is_over_time)
-    return figure
+    figure.update_yaxes(**metric_axis(*objective, values), **place_of_panel)
+    offer_log_scale(figure, [f"yaxis{number + 1 if number else ''}"], values)

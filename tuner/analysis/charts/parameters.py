@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from searchers.plain_values import describe
 from tuner.analysis.importances import is_logarithmic
-from tuner.analysis.ranking import Mode, is_finite, rank
+from tuner.analysis.ranking import Mode, check_mode, is_finite, rank
+from tuner.core.pareto import Objectives
 from tuner.core.trial import Trial
 from tuner.storage.strict_json import Opaque
 
 from .downsample import spread
+from .pareto import pareto
 from .source import Source, state_of
 from .style import (
     BEST,
@@ -125,6 +127,25 @@ class TrialPoint:
     config: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class TrialLine:
+    """A trial as a line over its parameters and one metric or several.
+
+    Attributes:
+        trial_id: The trial.
+        values: Its last value of each metric.
+        is_best: Whether it is the best one, or with several metrics on the Pareto front.
+        is_feasible: Whether it keeps all constraints.
+        config: See `TrialPoint`.
+    """
+
+    trial_id: str
+    values: Sequence[float]
+    is_best: bool
+    is_feasible: bool
+    config: Mapping[str, Any]
+
+
 def as_text(value: Any) -> str:
     """Return the name of a category: strings as they are, other values by their description."""
     if isinstance(value, str):
@@ -185,45 +206,88 @@ def trial_points(source: Source, max_trials: int | None = None) -> list[TrialPoi
 
 
 def _trial_point(source: Source, trial: Trial, names: Sequence[str]) -> TrialPoint:
-    config = source.config_of(trial)
-    shown = {name: config[name] for name in names if name in config}
     return TrialPoint(
         trial.trial_id,
         state_of(trial),
         source.value_of(trial),
         trial is source.best,
         source.is_feasible(trial),
-        shown,
+        _varied_config(source, trial, names),
     )
+
+
+def _varied_config(source: Source, trial: Trial, names: Sequence[str]) -> dict[str, Any]:
+    config = source.config_of(trial)
+    return {name: config[name] for name in names if name in config}
+
+
+def trial_lines(source: Source, max_trials: int | None = None) -> list[TrialLine]:
+    """Return the trials as lines over their parameters and the metric.
+
+    Of a trade-off these are the trials with a finite last value of each metric.
+
+    Args:
+        source: The experiment.
+        max_trials: Maximum number: the best trial, or those on the Pareto front, and others spread
+            evenly; None for all.
+    """
+    if not source.is_trade_off:
+        return [
+            TrialLine(one.trial_id, (one.value,), one.is_best, one.is_feasible, one.config)
+            for one in trial_points(source, max_trials)
+        ]
+    points = pareto(source, source.several)
+    if max_trials is not None and len(points) > max_trials:
+        front = [point for point in points if point.is_on_front][:max_trials]
+        rest = [point for point in points if not point.is_on_front]
+        points = [*front, *spread(rest, max_trials - len(front))]
+    names, trials = (
+        [axis.name for axis in axes(source)],
+        {one.trial_id: one for one in source.trials},
+    )
+    return [
+        TrialLine(
+            point.trial_id,
+            point.values,
+            point.is_on_front,
+            point.is_feasible,
+            _varied_config(source, trials[point.trial_id], names),
+        )
+        for point in points
+    ]
 
 
 def coordinates_figure(
-    trials: Sequence[TrialPoint], axes: Sequence[Axis], metric: str, mode: Mode
+    lines: Sequence[TrialLine], axes: Sequence[Axis], objectives: Objectives
 ) -> go.Figure:
-    """Return parallel coordinates: a line per trial over its parameters and the metric.
+    """Return parallel coordinates: a line per trial over its parameters and the metrics.
 
-    Trials without a finite value are left out. The legend hides and shows the best tenth and the
-    others, and the infeasible ones, which are dotted.
+    Trials without a finite value of each are left out. The legend hides and shows the best tenth
+    and the others, with several metrics the Pareto front and the others, and the infeasible ones,
+    which are dotted.
 
     Args:
-        trials: The trials.
+        lines: The trials.
         axes: Their parameters.
-        metric: The metric, on the last axis.
-        mode: ``"min"`` or ``"max"``: the direction in which it is optimised; better is up.
+        objectives: Metric and mode (``"min"`` or ``"max"``: the direction in which it is optimised)
+            of each value, which are on the last axes; better is up.
     """
+    is_single = len(objectives) == 1
     known = sorted(
-        (one for one in trials if math.isfinite(one.value)),
-        key=lambda one: rank(one.value, mode),
+        (one for one in lines if all(map(math.isfinite, one.values))),
+        key=lambda one: rank(one.values[0], check_mode(objectives[0][1])),
         reverse=True,
     )
-    values = [one.value for one in known]
-    scale: Scale = "log" if metric_axis(metric, mode, values).get("type") == "log" else "linear"
-    outcome = Axis(metric, scale, min(values, default=0), max(values, default=1))
+    outcomes = [
+        _outcome_axis(metric, check_mode(mode), [one.values[place] for one in known])
+        for place, (metric, mode) in enumerate(objectives)
+    ]
+    is_turned = [mode == "min" for _, mode in objectives]
     feasible = [one for one in known if one.is_feasible]
-    num_good = max(1, len(feasible) // 10)
+    num_good = max(1, len(feasible) // 10) if is_single else 0
     # Drawn as lines of an ordinary chart: Plotly's own parallel coordinates need WebGL, print badly
     # and have neither a legend nor hover texts.
-    num_lines = max(_name_of(axis).count("<br>") + 1 for axis in (*axes, outcome))
+    num_lines = max(_name_of(axis).count("<br>") + 1 for axis in (*axes, *outcomes))
     names_px = 16 + _LINE_PX * num_lines
     top_px, bottom_px, plot_px = names_px + _LEGEND_PX, 24, 346
     margin = {"l": 52, "r": 60, "t": top_px, "b": bottom_px}
@@ -235,16 +299,17 @@ def coordinates_figure(
         ("infeasible", [one for one in known if not one.is_feasible], OTHER, 1.0, 0.55),
         ("others", others[num_good:], OTHER, 1.0, 0.35),
         ("best tenth", others[:num_good], GOOD, 1.5, 0.75),
-        ("best", best, BEST, 3.2, 1.0),
+        ("best", best, BEST, 3.2 if is_single else 1.8, 1.0),
     ]
+    best_name = f"best: {label(best[0].trial_id)}" if best and is_single else "Pareto front"
     for name, members, color, width, opacity in groups:
         if members:
-            lines = _lines(members, axes, outcome, mode)
-            title = f"best: {label(members[0].trial_id)}" if name == "best" else name
+            drawn = _lines(members, axes, outcomes, is_turned)
+            title = best_name if name == "best" else name
             figure.add_scatter(
-                x=lines.xs,
-                y=lines.ys,
-                text=lines.texts,
+                x=drawn.xs,
+                y=drawn.ys,
+                text=drawn.texts,
                 name=title,
                 mode="lines",
                 line={
@@ -256,19 +321,32 @@ def coordinates_figure(
                 opacity=opacity,
                 hovertemplate="%{text}<extra></extra>",
             )
-    _draw_axes(figure, [*axes, outcome], mode)
+    _draw_axes(figure, axes, outcomes, is_turned)
     is_whole = all(axis.name in one.config for one in known for axis in axes)
     figure.update_yaxes(visible=False, range=[-0.04 if is_whole else _MISSING - 0.04, 1.03])
     return figure
 
 
-def _lines(trials: Sequence[TrialPoint], axes: Sequence[Axis], outcome: Axis, mode: Mode) -> Lines:
+def _outcome_axis(metric: str, mode: Mode, values: Sequence[float]) -> Axis:
+    scale: Scale = "log" if metric_axis(metric, mode, values).get("type") == "log" else "linear"
+    return Axis(metric, scale, min(values, default=0), max(values, default=1))
+
+
+def _lines(
+    trials: Sequence[TrialLine],
+    axes: Sequence[Axis],
+    outcomes: Sequence[Axis],
+    is_turned: Sequence[bool],
+) -> Lines:
     lines = Lines()
     for one in trials:
         places = [_place(axis, one.config) for axis in axes]
-        height = outcome.place(one.value) or 0.0
-        text = f"{label(one.trial_id)}: {label(one.value)}<br>{config_text(one.config)}"
-        lines.add(range(len(axes) + 1), [*places, height if mode == "max" else 1 - height], text)
+        for outcome, value, is_down in zip(outcomes, one.values, is_turned, strict=True):
+            height = outcome.place(value) or 0.0
+            places.append(1 - height if is_down else height)
+        reached = ", ".join(map(label, one.values))
+        text = f"{label(one.trial_id)}: {reached}<br>{config_text(one.config)}"
+        lines.add(range(len(places)), places, text)
     return lines
 
 
@@ -277,9 +355,15 @@ def _place(axis: Axis, config: Mapping[str, Any]) -> float:
     return _MISSING if place is None else place
 
 
-def _draw_axes(figure: go.Figure, axes: Sequence[Axis], mode: Mode) -> None:
-    last = len(axes) - 1
-    for column, axis in enumerate(axes):
+def _draw_axes(
+    figure: go.Figure,
+    params: Sequence[Axis],
+    outcomes: Sequence[Axis],
+    is_turned: Sequence[bool],
+) -> None:
+    last = len(params) + len(outcomes) - 1
+    is_down = [*(False for _ in params), *is_turned]
+    for column, axis in enumerate([*params, *outcomes]):
         figure.add_shape(
             type="line",
             x0=column,
@@ -289,11 +373,10 @@ def _draw_axes(figure: go.Figure, axes: Sequence[Axis], mode: Mode) -> None:
             line={"color": "rgba(128,140,155,0.8)", "width": 1},
             layer="below",
         )
-        is_turned = column == last and mode == "min"
         for place, text in _ticks(axis):
             figure.add_annotation(
                 x=column,
-                y=1 - place if is_turned else place,
+                y=1 - place if is_down[column] else place,
                 text=text,
                 showarrow=False,
                 xanchor="left",
@@ -305,7 +388,7 @@ def _draw_axes(figure: go.Figure, axes: Sequence[Axis], mode: Mode) -> None:
         figure.add_annotation(
             x=column,
             y=1,
-            text=f"<b>{name}</b>" if column == last else name,
+            text=f"<b>{name}</b>" if column >= len(params) else name,
             hovertext=label(axis.name, 200),
             showarrow=False,
             yanchor="bottom",

@@ -11,6 +11,7 @@ from tuner.analysis import frames
 from tuner.analysis.flat_results import flat_config
 from tuner.analysis.importances import At, Evaluator
 from tuner.analysis.ranking import Mode
+from tuner.core.pareto import Objectives
 from tuner.core.result import CONFIG, TRAINING_ITERATION
 
 from .curves import curves_figure, learning_curves
@@ -26,7 +27,15 @@ from .lineage import (
     schedules,
     schedules_figure,
 )
-from .parameters import Axis, TrialPoint, axes, coordinates_figure, slice_figure, trial_points
+from .parameters import (
+    Axis,
+    TrialPoint,
+    axes,
+    coordinates_figure,
+    slice_figure,
+    trial_lines,
+    trial_points,
+)
 from .pareto import checked_objectives, pareto, pareto_figure
 from .rungs import RungEntry, rungs, rungs_figure
 from .slots import RunInterval, run_intervals, slots_figure
@@ -80,7 +89,8 @@ class PlotData:
         """Return a row for each point of each learning curve, downsampled only if a limit is given.
 
         Args:
-            metric: Name of the metric, ``"a/b"`` for a nested one.
+            metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the experiment,
+                or the first of several.
             mode: ``"min"`` or ``"max"``: its direction, which determines ``is_best`` and the trials
                 that are kept.
             x: The horizontal axis: a number in each result.
@@ -91,7 +101,7 @@ class PlotData:
             Columns ``trial_id``, ``x``, ``value``, ``state``, ``is_best``, ``is_feasible``, in the
             order of the trials and their results.
         """
-        source = self._source.with_objective(metric, mode)
+        source = self._source.with_objective(metric, mode).by_first()
         limits = {
             "max_trials": max_trials or len(source.trials),
             "max_points": max_points or _EVERY,
@@ -111,9 +121,16 @@ class PlotData:
         """Return a row for each trial with the parameters that differ between trials.
 
         Columns ``trial_id``, ``state``, ``value``, ``is_best``, ``is_feasible``, and the parameters
-        as ``config/...``.
+        as ``config/...``. If several metrics are optimised and none is given, those of `pareto` and
+        the parameters.
         """
-        return _records(TrialPoint, trial_points(self._source.with_objective(metric, mode)))
+        source = self._source.with_objective(metric, mode)
+        if not source.is_trade_off:
+            return _records(TrialPoint, trial_points(source))
+        configs = {line.trial_id: flat_config(line.config) for line in trial_lines(source)}
+        columns = _pareto_columns(source.several)
+        rows = [{**row, **configs[row["trial_id"]]} for row in _pareto_rows(source, source.several)]
+        return _frame_of_mappings(frames.in_order_of_appearance([columns, *rows]), rows)
 
     def slice(
         self,
@@ -128,10 +145,10 @@ class PlotData:
 
         Args:
             params: The parameters, flattened; None for all that differ.
-            metric: Name of the metric.
+            metric: Name of the metric; None for that of the experiment, or the first of several.
             mode: ``"min"`` or ``"max"``: its direction.
         """
-        trials = trial_points(self._source.with_objective(metric, mode))
+        trials = trial_points(self._source.with_objective(metric, mode).by_first())
         names = (
             dict.fromkeys(name for one in trials for name in one.config)
             if params is None
@@ -190,17 +207,22 @@ class PlotData:
         Args:
             over: ``"time"`` for a row for each result that was better than all before it,
                 ``"trials"`` for a row for each trial.
-            metric: Name of the metric.
+            metric: Name of the metric; None for that of the experiment, or for each of several,
+                whose rows then have it in a column ``metric``.
             mode: ``"min"`` or ``"max"``: its direction.
 
         Raises:
             ValueError: If `over` is neither.
         """
+        is_over_time = check_over(over) == "time"
         source = self._source.with_objective(metric, mode)
-        steps = (
-            history_over_time(source) if check_over(over) == "time" else history_over_trials(source)
-        )
-        return _records(HistoryStep, steps)
+        columns = [field.name for field in fields(HistoryStep)]
+        rows = [
+            {"metric": name} | {column: getattr(step, column) for column in columns}
+            for steps, name, _ in _histories(source, is_over_time=is_over_time)
+            for step in steps
+        ]
+        return _frame_of_mappings(["metric", *columns] if source.is_trade_off else columns, rows)
 
     def rungs(self) -> pd.DataFrame:
         """Return a row for each trial at each rung; empty if no scheduler compared trials at rungs.
@@ -243,19 +265,8 @@ class PlotData:
                 optimises each of them.
         """
         objectives = checked_objectives(self._source, metrics, modes)
-        names = [metric for metric, _ in objectives]
-        return _frame(
-            ["trial_id", "state", *names, "is_on_front", "is_feasible"],
-            [
-                (
-                    one.trial_id,
-                    one.state,
-                    *one.values,  # noqa: PD011  (a tuple)
-                    one.is_on_front,
-                    one.is_feasible,
-                )
-                for one in pareto(self._source, objectives)
-            ],
+        return _frame_of_mappings(
+            _pareto_columns(objectives), _pareto_rows(self._source, objectives)
         )
 
     def hypervolume(
@@ -279,6 +290,23 @@ class PlotData:
     def failed(self) -> pd.DataFrame:
         """Return the trials that failed for good, see `FailedTrial` for the columns."""
         return _records(FailedTrial, failed(self._source))
+
+
+def _pareto_columns(objectives: Objectives) -> list[str]:
+    return ["trial_id", "state", *(name for name, _ in objectives), "is_on_front", "is_feasible"]
+
+
+def _pareto_rows(source: Source, objectives: Objectives) -> list[dict[str, Any]]:
+    return [
+        {
+            "trial_id": one.trial_id,
+            "state": one.state,
+            **dict(zip((name for name, _ in objectives), one.values, strict=True)),
+            "is_on_front": one.is_on_front,
+            "is_feasible": one.is_feasible,
+        }
+        for one in pareto(source, objectives)
+    ]
 
 
 def check_over(over: str) -> Over:
@@ -393,7 +421,8 @@ class Plots:
         """Draw the learning curve of each trial.
 
         Args:
-            metric: Name of the metric, ``"a/b"`` for a nested one.
+            metric: Name of the metric, ``"a/b"`` for a nested one; None for that of the experiment,
+                or the first of several.
             mode: ``"min"`` or ``"max"``: its direction.
             x: The horizontal axis: a number in each result, e.g. ``"time_total_s"``.
             max_trials: Maximum number of curves: of more, half are the best ones and half are
@@ -404,7 +433,7 @@ class Plots:
         Raises:
             ValueError: If there is no metric.
         """
-        source = self._source.with_objective(metric, mode)
+        source = self._source.with_objective(metric, mode).by_first()
         curves = learning_curves(source, x, max_trials=max_trials, max_points=max_points)
         return curves_figure(curves, source.objective[0], source.mode, x)
 
@@ -416,21 +445,22 @@ class Plots:
     ) -> go.Figure:
         """Draw a line for each trial over its parameters and its last value of the metric.
 
-        At most 1,000 trials are drawn.
+        At most 1,000 trials are drawn. If several metrics are optimised and none is given, each has
+        an axis, and the lines of the Pareto front are orange.
 
         Args:
             params: Which parameters, flattened; None for those that differ, the ten most important
                 ones of more.
-            metric: Name of the metric.
+            metric: Name of the metric; None for all that are optimised.
             mode: ``"min"`` or ``"max"``: its direction; better is up.
 
         Raises:
             ValueError: If there is no metric, or no such parameter that differs.
         """
         source = self._source.with_objective(metric, mode)
-        name, direction = source.objective
+        objectives = source.several if source.is_trade_off else [source.objective]
         return coordinates_figure(
-            trial_points(source, _MAX_LINES), chosen_axes(source, params, MAX_AXES), name, direction
+            trial_lines(source, _MAX_LINES), chosen_axes(source, params, MAX_AXES), objectives
         )
 
     def slice(
@@ -444,13 +474,13 @@ class Plots:
         Args:
             params: Which parameters, flattened; None for those that differ, the twelve most
                 important ones of more.
-            metric: Name of the metric.
+            metric: Name of the metric; None for that of the experiment, or the first of several.
             mode: ``"min"`` or ``"max"``: its direction.
 
         Raises:
             ValueError: If there is no metric, or no such parameter that differs.
         """
-        source = self._source.with_objective(metric, mode)
+        source = self._source.with_objective(metric, mode).by_first()
         return slice_figure(
             trial_points(source, 2 * _MAX_LINES),
             chosen_axes(source, params, MAX_AXES + 2),
@@ -484,7 +514,7 @@ class Plots:
 
         Args:
             over: ``"time"`` or ``"trials"``.
-            metric: Name of the metric.
+            metric: Name of the metric; None for that of the experiment, or for each of several.
             mode: ``"min"`` or ``"max"``: its direction.
 
         Raises:
@@ -492,8 +522,9 @@ class Plots:
         """
         source = self._source.with_objective(metric, mode)
         is_over_time = check_over(over) == "time"
-        steps = history_over_time(source) if is_over_time else history_over_trials(source)
-        return history_figure(steps, *source.objective, is_over_time=is_over_time)
+        return history_figure(
+            _histories(source, is_over_time=is_over_time), is_over_time=is_over_time
+        )
 
     def rungs(self) -> go.Figure:
         """Draw the trials at each rung of each bracket, and which of them were promoted.
@@ -566,6 +597,19 @@ class Plots:
         return hypervolume_figure(steps, is_over_time=is_over_time)
 
 
+def _histories(
+    source: Source, *, is_over_time: bool
+) -> list[tuple[Sequence[HistoryStep], str, Mode]]:
+    """Return the history of the metric, or of each of several."""
+    chosen = (
+        [source.with_objective(metric, None) for metric, _ in source.several]
+        if source.is_trade_off
+        else [source]
+    )
+    steps_of = history_over_time if is_over_time else history_over_trials
+    return [(steps_of(one), *one.objective) for one in chosen]
+
+
 def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> list[Axis]:
     """Return the parameters that are drawn.
 
@@ -590,7 +634,7 @@ def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> 
     if len(found) <= max_axes:
         return list(found.values())
     try:
-        ranked = list(param_importances(source).shares)
+        ranked = list(param_importances(source.by_first()).shares)
     except (ImportError, ValueError):  # Optuna is not installed, or there are too few trials
         ranked = list(found)
     # Importance decides which parameters are drawn, but not their order.

@@ -94,6 +94,15 @@ class Source:
             constraints=self.constraints,
         )
 
+    def by_first(self) -> Source:
+        """Return the source for the first of several metrics; itself where there is only one."""
+        return self.with_objective(self.several[0][0], None) if self.is_trade_off else self
+
+    @property
+    def is_trade_off(self) -> bool:
+        """Whether several metrics are optimised, and none of them has been chosen."""
+        return bool(self.several) and self.metric is None
+
     @property
     def objective(self) -> tuple[str, Mode]:
         """Metric and mode (``"min"`` or ``"max"``: the direction of optimisation).

@@ -28,6 +28,7 @@ from tuner.analysis.charts.parameters import (
     axes,
     coordinates_figure,
     slice_figure,
+    trial_lines,
     trial_points,
 )
 from tuner.analysis.charts.pareto import ParetoPoint, pareto, pareto_figure
@@ -69,10 +70,11 @@ class Chart:
 
 def charts(source: Source) -> Iterator[Chart]:
     """Yield the charts of an experiment that apply to it, e.g. rungs only with a bracket."""
+    whole = source
     if source.several:
         yield _pareto(source)
         yield from _hypervolume(source)
-        source = source if source.metric else source.with_objective(source.several[0][0], None)
+        source = source.by_first()
     if source.metric is None or source.mode is None:
         yield Chart(
             "curves",
@@ -94,7 +96,7 @@ def charts(source: Source) -> Iterator[Chart]:
         yield importance
         for number, (metric, _) in enumerate(source.several[1:], start=2):
             yield _importance(source.with_objective(metric, None), f"importance-{number}")
-        yield from _parameters(source)
+        yield from _parameters(source, whole)
     for chart in (_rungs, _lineage, _schedules, _slots, _quality):
         yield from chart(source)
 
@@ -162,7 +164,7 @@ def _curves(source: Source) -> Chart:
             "curves",
             "Value of each trial",
             f"{_objective_note(source)}Each trial has reported once.",
-            history_figure(history_over_trials(source), metric, mode, is_over_time=False),
+            history_figure([(history_over_trials(source), metric, mode)], is_over_time=False),
         )
     num_long = sum(curve.num_results > MAX_POINTS for curve in found)
     notes = [_objective_note(source).strip()]
@@ -197,7 +199,7 @@ def _history(source: Source, *, is_wide: bool) -> Chart:
     is_over_time = bool(steps)
     kind = "feasible trial" if source.constraints else "trial"
     figure = history_figure(
-        steps or history_over_trials(source), *source.objective, is_over_time=is_over_time
+        [(steps or history_over_trials(source), *source.objective)], is_over_time=is_over_time
     )
     return Chart(
         "history",
@@ -227,16 +229,19 @@ def _importance(source: Source, name: str = "importance") -> Chart:
     return Chart(name, title, note, importance_figure(found), is_wide=False)
 
 
-def _parameters(source: Source) -> Iterator[Chart]:
+def _parameters(source: Source, whole: Source) -> Iterator[Chart]:
+    """Yield the charts of the parameters, by one metric, and by all of the whole experiment."""
     every = axes(source)
     if not every:
         yield Chart("parallel", "Parameters", "No parameter differs between trials.", None)
         return
     metric, mode = source.objective
     shown = chosen_axes(source, None, MAX_AXES)
-    lines = trial_points(source, _MAX_LINES)
+    lines = trial_lines(whole, _MAX_LINES)
+    objectives = whole.several if whole.is_trade_off else [whole.objective]
+    front = " Orange lines are on the Pareto front." if whole.is_trade_off else ""
     notes = [
-        f"{_objective_note(source)}Each line is a trial; better is up."
+        f"Each line is a trial; better is up.{front}"
         + (" Dotted lines miss a constraint." if source.constraints else "")
         + (
             " A line below an axis: the trial has no such parameter."
@@ -244,10 +249,9 @@ def _parameters(source: Source) -> Iterator[Chart]:
             else ""
         )
     ]
-    if len(source.trials) > len(lines):
+    if len(source.trials) > _MAX_LINES:
         notes.append(
-            f"Shows {len(lines)} of {len(source.trials):,} trials, spread evenly over the ranks, "
-            f"with the best one."
+            f"Shows {len(lines)} of {len(source.trials):,} trials, spread evenly, with the best."
         )
     if len(every) > len(shown):
         notes.append(f"Shows the {len(shown)} most important of {len(every)} parameters.")
@@ -255,8 +259,8 @@ def _parameters(source: Source) -> Iterator[Chart]:
         "parallel",
         "Parallel coordinates",
         " ".join(notes),
-        coordinates_figure(lines, shown, metric, mode),
-        min_width=100 * (len(shown) + 1),
+        coordinates_figure(lines, shown, objectives),
+        min_width=100 * (len(shown) + len(objectives)),
     )
     sliced = chosen_axes(source, None, _MAX_SLICES)
     dots = trial_points(source, _MAX_POINTS)
