@@ -30,6 +30,11 @@ _CLASSES: Mapping[str, str] = {
 }
 
 
+def scheduler_names() -> tuple[str, ...]:
+    """Return all names that `create_scheduler` takes."""
+    return tuple(_CLASSES)
+
+
 def scheduler_class(name: str) -> type[Scheduler]:
     """Return the class of a scheduler by its short name; see `create_scheduler`.
 

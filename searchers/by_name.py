@@ -33,6 +33,11 @@ _CLASSES: Mapping[str, str] = {
 }
 
 
+def searcher_names() -> tuple[str, ...]:
+    """Return all names that `create_searcher` takes."""
+    return tuple(_CLASSES)
+
+
 def searcher_class(name: str) -> type[Searcher]:
     """Return the class of a searcher by its short name; see `create_searcher`.
 

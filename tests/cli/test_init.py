@@ -1,6 +1,7 @@
 """``tuner init``: where it writes, and what it refuses."""
 
 import json
+import re
 
 import pytest
 
@@ -29,6 +30,17 @@ def test_the_file_lies_beside_the_script(call, folder):
 def test_what_is_written_can_be_tried(call):
     call("init", "code/train.py")
     assert "python code/train.py --lr 0.001\n" in call("run", "code/sweep.yaml", "--dry-run").stdout
+
+
+@pytest.mark.parametrize("file", ["sweep.yaml", "sweep.toml"])
+def test_constraints_are_there_to_be_uncommented(call, folder, file):
+    call("init", "code/train.py", "-o", file)
+    text = (folder / file).read_text()
+    (line,) = [line for line in text.splitlines() if "size_mb" in line]
+    assert line.startswith("# ")
+    (folder / file).write_text(text.replace(line, line.removeprefix("# ")))
+    told = call("run", file, "--dry-run").stdout
+    assert re.search(r"constraints +size_mb <= 4\n", told)
 
 
 def test_a_file_is_not_overwritten_unless_that_is_asked_for(call, folder):

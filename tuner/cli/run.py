@@ -11,6 +11,8 @@ from typing import Any, Final, final
 import click
 from click.shell_completion import CompletionItem
 
+from schedulers.by_name import scheduler_names
+from searchers.by_name import searcher_names
 from tuner.command.sweeps.space_text import assignment, dotted
 from tuner.command.sweeps.sweep import Given, Sweep
 from tuner.command.sweeps.sweep_keys import given_by_file
@@ -25,18 +27,10 @@ from .arguments import BEHIND, ClusterType, CommandOfAnother, mapping_of
 from .dry_run import show_dry_run
 from .sweep_end import fit_and_show, told_in_one_line
 
-SCHEDULERS: Final = (
-    "auto", "asha", "fifo", "hyperband", "median_stopping_rule", "mf_pbt", "pasha", "patient_pbt",
-    "pb2", "pbt",
-)  # fmt: skip
-"""Schedulers that the shell completes; all names of `create_scheduler` are accepted."""
-SEARCHERS: Final = ("auto", "ax", "bohb", "cqr", "gp", "hyperopt", "optuna", "random", "tree")
-"""Searchers, likewise."""
-
 
 @final
 class _NameType(click.ParamType[str]):
-    """A name, of which the shell completes some; it is checked together with what a file says."""
+    """A name, which the shell completes; it is checked together with what a file says."""
 
     name = "NAME"
 
@@ -104,7 +98,7 @@ _what: Final = _options(
     ),
     click.option(
         "--scheduler",
-        type=_NameType(SCHEDULERS),
+        type=_NameType(("auto", *scheduler_names())),
         help="Which trials are stopped early, e.g. asha; a default is chosen without it.",
     ),
     click.option(
@@ -116,7 +110,7 @@ _what: Final = _options(
     _several("--scheduler-arg", "NAME=VALUE", "Another argument of the scheduler."),
     click.option(
         "--searcher",
-        type=_NameType(SEARCHERS),
+        type=_NameType(searcher_names()),
         help="Where configurations come from, e.g. random; a model of the results by default.",
     ),
     _several("--searcher-arg", "NAME=VALUE", "An argument of the searcher."),

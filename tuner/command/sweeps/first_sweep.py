@@ -335,6 +335,12 @@ _ASHA: Final = Entry("type", "asha", "ends trials that are worse than most at th
 _OTHERS: Final = (
     Entry(note="Uncomment what you need."),
     Entry("name", "my-search", "by default that of the program and a date", is_active=False),
+    Entry(
+        "constraints",
+        {"size_mb": "<= 4"},
+        "what a reported metric has to keep in the best trial",
+        is_active=False,
+    ),
     Entry("cpus", 1, "CPUs of a trial", is_active=False),
     Entry("gpus", 1, "GPUs of a trial; 0.5 lets two share one", is_active=False),
     Entry("max_concurrent", 4, "how many trials run at a time", is_active=False),
