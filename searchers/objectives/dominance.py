@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
+
+Member = TypeVar("Member")
 
 Point = tuple[float, ...]
 """What a trial has reached in each metric; less is better."""
@@ -36,9 +39,19 @@ def pareto_front(points: Sequence[Sequence[float]], modes: Sequence[str]) -> lis
     # In sorted order no point dominates an earlier one, so each is compared with the front found so
     # far.
     for index in sorted(range(len(turned)), key=turned.__getitem__):
-        if not any(dominates(turned[member], turned[index]) for member in front):
+        if not any(
+            dominates(turned[member], turned[index]) for member in rivals(front, len(modes))
+        ):
             front.append(index)
     return front
+
+
+def rivals(front: Sequence[Member], num_metrics: int) -> Sequence[Member]:
+    """Return the members of a front in sorted order that may dominate a later point.
+
+    In two metrics the last one does if any does: it is the best of them in the second metric.
+    """
+    return front[-1:] if num_metrics == 2 else front  # noqa: PLR2004  (explained above)
 
 
 def minimised(points: Sequence[Sequence[float]], modes: Sequence[str]) -> list[Point]:

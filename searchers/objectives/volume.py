@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .dominance import Point, dominates
+from .dominance import Point, dominates, rivals
 
 
 def hypervolume(points: Sequence[Point], reference: Point) -> float:
@@ -58,7 +58,7 @@ def _front(points: Sequence[Point], reference: Point) -> list[Point]:
     front: list[Point] = []
     # In sorted order no point dominates an earlier one.
     for point in sorted(point for point in points if _is_inside(point, reference)):
-        if not _is_covered(point, front):
+        if not _is_covered(point, rivals(front, len(reference))):
             front.append(point)
     return front
 

@@ -19,10 +19,12 @@ from tuner.stopping.stop_search import StopSearch
 
 pytestmark = pytest.mark.process
 EARLY = StopSearch(patience=6, min_trials=12)
+BOTH = {"metric": ["loss", "cost"], "constraints": {"cost": "<= 0.8"}}
+"""Two metrics, of which all between their best values is on the front."""
 
 
 def train(config):
-    tune.report({"loss": config["x"] ** 2})
+    tune.report({"loss": config["x"] ** 2, "cost": abs(config["x"] - 0.2)})
 
 
 class Crash(tune.Callback):
@@ -37,8 +39,8 @@ class Crash(tune.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def crash(storage_path, num_trials):
-    tuner_for(storage_path, callbacks=[Crash(num_trials)]).fit()
+def crash(storage_path, num_trials, goals):
+    tuner_for(storage_path, callbacks=[Crash(num_trials)], **goals).fit()
 
 
 def tuner_for(tmp_path, callbacks=None, **settings):
@@ -54,9 +56,15 @@ def tuner_for(tmp_path, callbacks=None, **settings):
 
 
 @pytest.fixture
-def stopped(tmp_path):
+def goals():
+    """What is optimised, other than the loss alone."""
+    return {}
+
+
+@pytest.fixture
+def stopped(tmp_path, goals):
     """The directory of an experiment whose search has ended, and how many trials it had."""
-    grid = tuner_for(tmp_path).fit()
+    grid = tuner_for(tmp_path, **goals).fit()
     assert 12 <= len(grid) < 40
     return tmp_path / "run", len(grid)
 
@@ -123,6 +131,25 @@ def test_it_goes_on_for_a_while_where_anything_is_declared_otherwise(stopped, ch
     assert json.loads((path / "experiment.json").read_text())["tune_config"]["stop_search"]
 
 
+@pytest.mark.parametrize("goals", [BOTH])
+def test_it_says_so_of_several_metrics(stopped, capsys, goals):
+    path, num = stopped
+    again = tune.Tuner.restore(path, train, verbose=1).fit()
+    assert len(again) == num
+    assert f"stopped after {num} of 60 trials: the last 6 trials have gained 0 % of the " in (
+        capsys.readouterr().out
+    )
+    again.explain()
+    assert "hypervolume of loss, cost, and more than 0 % would be worth" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("goals", [BOTH])
+def test_it_goes_on_where_other_constraints_are_declared(stopped, goals):
+    path, num = stopped
+    wider = {"cost": "<= 1.3"}
+    assert len(tune.Tuner.restore(path, train, constraints=wider).fit()) >= num + 6
+
+
 def test_a_criterion_that_comes_later_knows_the_trials_before(tmp_path):
     tuner_for(tmp_path, stop_search=None, num_samples=50).fit()
     again = tune.Tuner.restore(tmp_path / "run", train, num_samples=60, stop_search=EARLY).fit()
@@ -130,12 +157,13 @@ def test_a_criterion_that_comes_later_knows_the_trials_before(tmp_path):
     assert len(set(map(str, ends_in(tmp_path / "run")))) == 1
 
 
+@pytest.mark.parametrize("goals", [{}, BOTH], ids=["one metric", "several"])
 @pytest.mark.parametrize("num_left", [5, 1, 0])
-def test_it_ends_after_a_crash_where_it_would_have(stopped, tmp_path, num_left):
+def test_it_ends_after_a_crash_where_it_would_have(stopped, tmp_path, num_left, goals):
     path, num = stopped
     configs = [result.config for result in tune.ResultGrid.from_directory(path)]
     shutil.rmtree(path)
-    code = f"from {__name__} import crash; crash({str(tmp_path)!r}, {num - num_left})"
+    code = f"from {__name__} import crash; crash({str(tmp_path)!r}, {num - num_left}, {goals})"
     done = subprocess.run(  # noqa: S603  (our own interpreter)
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False, timeout=120
     )

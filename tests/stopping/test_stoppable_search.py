@@ -14,10 +14,10 @@ from tuner.core.worker_records import Failure
 from tuner.spec.experiment_spec import make_spec
 from tuner.stopping.stop_search import StopSearch
 from tuner.stopping.telling import why_search_ended
-from tuner.stopping.watch import Objective, SearchWatch, Turn, turn_of
+from tuner.stopping.watch import Goals, SearchWatch, Turn, turn_of
 from tuner.testing import simulate
 
-LOSS = Objective("loss", "min")
+LOSS = Goals((("loss", "min"),))
 
 
 def ended(loss, ending=TerminationReason.COMPLETED, **others):
@@ -34,7 +34,7 @@ def curve(config):
         yield {"loss": loss, "score": -loss, "size": config["x"]}
 
 
-def run(**settings):
+def run(train=curve, **settings):
     given = {
         "metric": "loss",
         "mode": "min",
@@ -44,7 +44,7 @@ def run(**settings):
         "stop_search": "auto",
     }
     return simulate(
-        curve,
+        train,
         param_space={"x": tune.uniform(-1, 1)},
         tune_config=tune.TuneConfig(**(given | settings)),
     )
@@ -84,6 +84,32 @@ def test_patience_ends_a_search():
     assert "the last 10 trials have gained 0 loss" in why_search_ended(end_of(simulation))
 
 
+def a_trade_off(config):
+    yield {"loss": config["x"] ** 2, "cost": (config["x"] - 0.5) ** 2, "size": config["x"]}
+
+
+BOTH = {"metric": ["loss", "cost"], "mode": "min", "constraints": {"size": "<= 0.25"}}
+
+
+def test_a_search_with_several_metrics_ends_when_its_front_no_longer_grows():
+    simulation = run(a_trade_off, stop_search=StopSearch(min_delta=0.05), num_samples=120, **BOTH)
+    why, num = end_of(simulation), len(simulation.grid)
+    assert 60 <= num == why.numbers["num_trials"] < 120
+    assert why.numbers["metrics"] == "loss, cost"
+    told = why_search_ended(why)
+    assert f"stopped after {num} of 120 trials: the next 20 trials are expected to gain " in told
+    assert " % of the hypervolume of loss, cost, and 5 % would be worth them" in told
+
+
+def test_patience_ends_a_search_with_several_metrics_by_its_feasible_trials():
+    simulation = run(a_trade_off, stop_search=StopSearch(patience=20, min_trials=20), **BOTH)
+    last = [result.config["x"] for result in simulation.grid][-20:]
+    assert end_of(simulation).numbers["gain"] == 0.0
+    # All trials between the best of both metrics are on the front; those beyond are infeasible.
+    assert not any(0 <= x <= 0.25 for x in last)
+    assert any(0.25 < x < 0.5 for x in last)
+
+
 def test_a_scheduler_may_pause_trials_beside_it():
     simulation = run(
         scheduler=ASHAScheduler(max_t=3, reduction_factor=2),
@@ -95,8 +121,8 @@ def test_a_scheduler_may_pause_trials_beside_it():
 
 
 def test_only_a_full_training_has_a_value():
-    assert turn_of(TrialEnded(ended(2.0)), LOSS) == Turn("t0", 2.0)
-    assert turn_of(TrialEnded(ended(2.0)), Objective("loss", "max")) == Turn("t0", -2.0)
+    assert turn_of(TrialEnded(ended(2.0)), LOSS) == Turn("t0", (2.0,))
+    assert turn_of(TrialEnded(ended(2.0)), Goals((("loss", "max"),))) == Turn("t0", (-2.0,))
     stopped = ended(2.0, TerminationReason.STOPPED_EARLY)
     failure = Failure("ValueError", "bad")
     for notice in (
@@ -106,14 +132,21 @@ def test_only_a_full_training_has_a_value():
         TrialEnded(ended(math.nan)),
         TrialEnded(ended("text")),
     ):
-        assert turn_of(notice, LOSS) == Turn("t0", math.inf)
+        assert turn_of(notice, LOSS) == Turn("t0", None)
 
 
 def test_a_trial_that_misses_a_constraint_has_no_value():
-    objective = Objective("loss", "min", outcome_constraints({"size": "<= 4"}))
-    assert turn_of(TrialEnded(ended(2.0, size=3.0)), objective).cost == 2.0
-    assert turn_of(TrialEnded(ended(2.0, size=5.0)), objective).cost == math.inf
-    assert turn_of(TrialEnded(ended(2.0)), objective).cost == math.inf
+    goals = Goals((("loss", "min"),), outcome_constraints({"size": "<= 4"}))
+    assert turn_of(TrialEnded(ended(2.0, size=3.0)), goals).point == (2.0,)
+    assert turn_of(TrialEnded(ended(2.0, size=5.0)), goals).point is None
+    assert turn_of(TrialEnded(ended(2.0)), goals).point is None
+
+
+def test_with_several_metrics_a_trial_needs_a_value_of_each():
+    goals = Goals((("loss", "min"), ("score", "max")), outcome_constraints({"size": "<= 4"}))
+    assert turn_of(TrialEnded(ended(2.0, score=7.0, size=3.0)), goals) == Turn("t0", (2.0, -7.0))
+    for others in ({"size": 3.0}, {"score": math.nan, "size": 3.0}, {"score": 7.0, "size": 5.0}):
+        assert turn_of(TrialEnded(ended(2.0, **others)), goals) == Turn("t0", None)
 
 
 def test_a_trial_that_goes_on_later_has_had_no_turn():
@@ -121,13 +154,13 @@ def test_a_trial_that_goes_on_later_has_had_no_turn():
     assert turn_of(TrialEnded(interrupted), LOSS) is None
     assert turn_of(AttemptFailed(ended(2.0), Failure("E", ""), will_retry=True), LOSS) is None
     interrupted.reason = Reason(SKIPPED)
-    assert turn_of(TrialEnded(interrupted), LOSS) == Turn("t0", math.inf)
+    assert turn_of(TrialEnded(interrupted), LOSS) == Turn("t0", None)
 
 
 def watch_after(num, **arguments):
     watch = SearchWatch(StopSearch(**arguments))
     for number in range(num):
-        watch.take(Turn(f"t{number}", max(10.0 - number, 0.0)))
+        watch.take(Turn(f"t{number}", (max(10.0 - number, 0.0),)))
     return watch
 
 
@@ -140,13 +173,13 @@ def test_a_search_that_was_continued_goes_on_for_a_while():
     for each in (watch, restored):
         for number in range(20):
             assert each.reason_to_stop() is None
-            each.take(Turn(f"later{number}", 1.0 if number else math.inf))
+            each.take(Turn(f"later{number}", (1.0,) if number else None))
         assert each.reason_to_stop()
 
 
 def test_a_trial_that_was_paused_counts_where_it_was_trained_to_the_end():
     watch = watch_after(70)
-    watch.take(Turn("t3", -1.0))
+    watch.take(Turn("t3", (-1.0,)))
     assert watch.reason_to_stop() is None
 
 
@@ -154,7 +187,7 @@ def test_a_search_does_not_end_soon_after_the_first_points_of_a_model():
     watch = SearchWatch(StopSearch(), num_first=30)
     for number in range(80):
         assert watch.reason_to_stop() is None
-        watch.take(Turn(f"t{number}", 0.0))
+        watch.take(Turn(f"t{number}", (0.0,)))
     assert watch.reason_to_stop()
 
 
@@ -187,16 +220,6 @@ def test_searches_that_cannot_end_early_are_refused(space, settings, message):
             tune.TuneConfig(**(given | settings)),
             None,
         )
-
-
-def test_several_metrics_are_refused():
-    config = tune.TuneConfig(
-        metric=["loss", "size"], mode="min", stop_search=StopSearch(patience=30)
-    )
-    with pytest.raises(
-        ValueError, match=r"several metrics, got StopSearch\(patience=30\) and loss"
-    ):
-        make_spec(curve, {"x": 1}, config, None)
 
 
 @pytest.mark.parametrize("given", [True, "soon", 30])

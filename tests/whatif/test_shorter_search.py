@@ -1,6 +1,7 @@
 """What the end of a search would have saved in a recorded experiment."""
 
 import json
+import re
 
 import pytest
 
@@ -13,7 +14,8 @@ EARLY = tune.StopSearch(patience=6, min_trials=12)
 def train(config):
     if config["x"] > 0.9:
         raise ValueError("too large")
-    tune.report({"loss": config["x"] ** 2, "gain": -(config["x"] ** 2)})
+    loss = config["x"] ** 2
+    tune.report({"loss": loss, "gain": -loss, "cost": abs(config["x"] - 0.2)})
 
 
 def run(tmp_path, stop_search=None, **settings):
@@ -47,6 +49,35 @@ def test_it_ends_where_the_real_search_does(recorded, tmp_path):
     assert 0 < answer.saved_s < answer.recorded.elapsed_s
     assert json.loads(json.dumps(answer.as_dict()))["why"]["numbers"]["num_trials"] == len(real)
     assert f"It would have stopped after {len(real)} of 60 trials: the last 6" in str(answer)
+
+
+def test_with_several_metrics_the_front_is_compared(tmp_path):
+    both = {"metric": ["loss", "cost"], "constraints": {"cost": "<= 0.8"}}
+    recorded = run(tmp_path, **both)
+    answer = tune.what_if(recorded, stop_search=EARLY)
+    real = run(tmp_path, EARLY, **both)
+    assert answer.shorter.num_trials == len(real) < answer.recorded.num_trials == 60
+    assert answer.shorter.front == tuple(each.trial_id for each in real.get_best_results())
+    assert answer.recorded.front == tuple(each.trial_id for each in recorded.get_best_results())
+    assert 0 < answer.regret == 1 - answer.shorter.best_value < 1
+    assert answer.recorded.best_value == 1
+    told = str(answer)
+    assert "60 trials, loss to be minimised and cost to be minimised" in told
+    assert re.search(r"the hypervolume +100 % +\d\d\S* %\n", told)
+    assert f"Quality lost: {100 * answer.regret:.3g} % of the hypervolume" in told
+    assert json.loads(json.dumps(answer.as_dict()))["objectives"] == [
+        ["loss", "min"],
+        ["cost", "min"],
+    ]
+    one = tune.what_if(recorded, stop_search=EARLY, metric="cost")
+    assert one.objectives == (("cost", "min"),)
+    assert one.regret == 0 or one.shorter.best_value != one.recorded.best_value
+
+
+def test_without_a_feasible_trial_nothing_is_compared(tmp_path):
+    both = {"metric": ["loss", "cost"], "constraints": {"cost": "<= -1"}, "num_samples": 9}
+    answer = tune.what_if(run(tmp_path, **both), stop_search="auto")
+    assert (answer.why, answer.regret, answer.recorded.front) == (None, None, ())
 
 
 def test_another_metric_is_compared_in_its_own_direction(recorded):

@@ -176,10 +176,13 @@ def search_adapter_for(spec: ExperimentSpec) -> SearchAdapter:
 
 
 def _search_key(spec: ExperimentSpec) -> str:
-    """Return a short text that differs where space, searcher, number of samples or end do."""
+    """Return a short text that differs where space, searcher, number of samples or end do.
+
+    Whether the search ends also depends on the metrics and constraints.
+    """
     declared = [spec.declared_space, spec.searcher, spec.tune.num_samples]
     if spec.may_stop_search:
-        declared.append(spec.tune.stop_search)
+        declared += [spec.tune.stop_search, spec.metric, spec.mode, *_goals(spec)]
     return hashlib.sha256(strict_json.to_bytes([note(part) for part in declared])).hexdigest()[:8]
 
 
@@ -196,6 +199,10 @@ def identity(spec: ExperimentSpec) -> dict[str, Any]:
     }
     if spec.may_stop_search:
         identity["stop_search"] = note(spec.tune.stop_search)
-    if spec.several_objectives or spec.constraints:
-        identity["goals"] = [*map(list, spec.several_objectives), *map(str, spec.constraints)]
+    if goals := _goals(spec):
+        identity["goals"] = goals
     return identity
+
+
+def _goals(spec: ExperimentSpec) -> list[Any]:
+    return [*map(list, spec.several_objectives), *map(str, spec.constraints)]

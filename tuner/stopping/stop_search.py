@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 from schedulers.decisions import Reason
+from searchers.objectives import Point
 from searchers.recorded_arguments import Declared
 
-from .expected_gain import Gain, expected_gain
+from .expected_gain import expected_gain
+from .reached import Reached, reached_by
 
 EXPECTED_GAIN: Final = "stop_search.expected_gain"
 """Rule for which a search ends whose next trials are expected to gain too little."""
@@ -25,11 +26,6 @@ NUM_LAST: Final = 50
 """How many trials have gained next to nothing before a search ends."""
 MIN_TRIALS: Final = 60
 """How many trials a search has at least."""
-MIN_SHARE: Final = 0.005
-"""Part of what the search has gained so far that a further gain has to reach."""
-_NUM_TYPICAL: Final = 20
-"""The search has gained the distance of the best trial from the median of so many first ones: later
-ones come closer to the best, if a model proposes them."""
 _MIN_FULL: Final = 10
 """How many trials have been trained to the end at least."""
 
@@ -47,15 +43,18 @@ class StopSearch(Declared):
 
     Only trials that were trained to the end have a value. All others, which a scheduler has stopped
     or paused, which failed, whose value is not finite, or which miss a constraint, count like the
-    worst of these. The search does not end before ten trials were trained to the end, nor before 50
-    trials beyond those with which the searcher begins. Trials that run, or are paused, go on as
-    without this.
+    worst of these. With several metrics, what grows is the hypervolume of the Pareto front, to
+    which those add nothing (`tuner.stopping.reached.ReachedFront`). The search does not end before
+    ten trials were trained to the end, nor before 50 trials beyond those with which the searcher
+    begins. Trials that run, or are paused, go on as without this.
 
     Args:
         patience: How many trials in a row may gain nothing, at least 1; None for the estimate.
-        min_delta: Gain of the metric that is worth further trials, at least 0, in its own unit.
-            None, the default, is 0 with `patience`, else 0.5 % of what the search has gained so
-            far: the distance of the best trial from the median of the first 20 with a value.
+        min_delta: Gain that is worth further trials, at least 0: in the unit of the metric, or with
+            several metrics as a part of the hypervolume so far, such as 0.01. None, the default, is
+            0 with `patience`. Else it is 0.5 % of what the search has gained so far, which is the
+            distance of the best trial from the median of the first 20 with a value; with several
+            metrics 3 % of the hypervolume.
         min_trials: How many trials have ended or are paused at least before the search ends.
 
     Raises:
@@ -99,45 +98,47 @@ class StopSearch(Declared):
         """How many trials have to come at least after the first ones, or after an earlier end."""
         return self.patience or NUM_NEXT
 
-    def reason_to_stop(self, costs: Sequence[float]) -> Reason | None:
+    def reason_to_stop(self, points: Sequence[Point | None]) -> Reason | None:
         """Return why the search ends after these trials; None if it goes on.
 
         Args:
-            costs: The value of each trial, in the order in which they ended; smaller is better,
-                infinity is none.
+            points: The value of each metric for each trial, in the order in which they ended;
+                smaller is better. None for a trial that does not count.
         """
-        known = [cost for cost in costs if cost < math.inf]
         num_last = self.patience or NUM_LAST
-        if len(costs) <= max(num_last, self.min_trials - 1) or len(known) < _MIN_FULL:
+        num_known = sum(point is not None for point in points)
+        if len(points) <= max(num_last, self.min_trials - 1) or num_known < _MIN_FULL:
             return None
-        best = min(known)
-        observed = min(costs[:-num_last]) - best
+        if not any(points[:-num_last]):
+            return None
+        reached = reached_by(points)
+        observed, worth = reached.gain_of_last(num_last), self._worth(reached)
+        if not observed <= worth:
+            return None
         if self.patience:
-            worth = self.min_delta or 0.0
             numbers = {"num_last": num_last, "gain": observed, "worth": worth}
-            return Reason(PATIENCE, numbers) if observed <= worth else None
-        worth = (
-            MIN_SHARE * (statistics.median(known[:_NUM_TYPICAL]) - best)
-            if self.min_delta is None
-            else self.min_delta
-        )
-        worst = max(known)
-        found = expected_gain([min(cost, worst) for cost in costs], NUM_NEXT)
-        if max(found.upper, observed) > worth:
+            return Reason(PATIENCE, numbers)
+        found = expected_gain(reached.costs, NUM_NEXT)
+        if not found.upper <= worth:
             return None
-        return Reason(EXPECTED_GAIN, _numbers(found, observed, worth))
+        return Reason(
+            EXPECTED_GAIN,
+            {
+                "num_next": NUM_NEXT,
+                "gain": found.mean,
+                "deviation": found.deviation,
+                "observed": observed,
+                "worth": worth,
+            },
+        )
+
+    def _worth(self, reached: Reached) -> float:
+        """Return the gain that is worth further trials."""
+        if self.min_delta is not None:
+            return self.min_delta
+        return 0.0 if self.patience else reached.worth
 
 
 def _check_number(name: str, number: Any) -> None:
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise ValueError(f"{name} must be a whole number of trials, at least 1, got {number!r}")
-
-
-def _numbers(found: Gain, observed: float, worth: float) -> dict[str, float | str]:
-    return {
-        "num_next": NUM_NEXT,
-        "gain": found.mean,
-        "deviation": found.deviation,
-        "observed": observed,
-        "worth": worth,
-    }

@@ -13,7 +13,7 @@ from tuner.core.events import SearchEnded
 from tuner.restore.search_adapter import Answer, Call, SearchAdapter
 
 from .stop_search import StopSearch
-from .watch import Objective, SearchWatch, Turn, turn_of
+from .watch import Goals, SearchWatch, Turn, turn_of
 
 if TYPE_CHECKING:
     from tuner.spec.experiment_spec import ExperimentSpec
@@ -41,12 +41,13 @@ class StoppableSearch(SearchAdapter):
             declaration=declaration,
         )
         criterion, num_samples = criterion_of(spec), spec.tune.num_samples
-        self._objective = Objective(str(spec.metric), str(spec.mode), spec.constraints)
+        objectives = spec.several_objectives or ((str(spec.metric), str(spec.mode)),)
+        self._goals = Goals(objectives, spec.constraints)
         self._watch = SearchWatch(criterion, unwrapped(spec.searcher).num_first_points(num_samples))
         self._shown: dict[str, int | str] = {
             "num_samples": -1 if (total := self.num_trials_for(num_samples)) is None else total,
-            "metric": self._objective.metric,
             "stop_search": shown(spec.tune.stop_search),
+            **self._goals.shown,
         }
 
     def ask(self, trial_id: str) -> Answer:
@@ -66,7 +67,7 @@ class StoppableSearch(SearchAdapter):
 
     def call_for(self, notice: Notice) -> Call | None:
         """Return the call that a notice leads to, None if it concerns neither of the two."""
-        call, turn = super().call_for(notice), turn_of(notice, self._objective)
+        call, turn = super().call_for(notice), turn_of(notice, self._goals)
         return call if turn is None else partial(self._take, turn, call)
 
     def _take(self, turn: Turn, call: Call | None) -> None:
@@ -107,7 +108,7 @@ def check_stop_search(spec: ExperimentSpec) -> None:
     """Check that a search can end by what its trials have reached.
 
     Raises:
-        ValueError: If there is not one metric, or all trials are wanted.
+        ValueError: If there is no metric, or all trials are wanted.
     """
     given = f"got {shown(spec.tune.stop_search)}"
     kind = type(spec.scheduler).__name__
@@ -122,13 +123,7 @@ def check_stop_search(spec: ExperimentSpec) -> None:
             f"stop_search must be None with {kind}, {given}; all members of its population are "
             "there from the beginning"
         )
-    if spec.several_objectives:
-        listed = ", ".join(metric for metric, _ in spec.several_objectives)
-        raise ValueError(
-            f"stop_search must be None with several metrics, {given} and {listed}; limit "
-            "num_samples or time_budget_s instead"
-        )
-    if not (spec.metric and spec.mode):
+    if not (spec.several_objectives or (spec.metric and spec.mode)):
         raise ValueError(
             f"stop_search needs a metric and its mode, {given} without; set "
             "TuneConfig(metric=..., mode=...)"

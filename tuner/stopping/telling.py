@@ -23,16 +23,24 @@ def why_search_ended(reason: Reason) -> str:
     """
     numbers: dict[str, Any] = dict(reason.numbers)
     of = f" of {numbers['num_samples']}" if numbers["num_samples"] > 0 else ""
-    metric, gain, worth = numbers["metric"], _short(numbers["gain"]), _short(numbers["worth"])
+    # Gains of several metrics are parts of a hypervolume.
+    factor, unit, percent = (
+        (100, f"% of the hypervolume of {numbers['metrics']}", " %")
+        if "metrics" in numbers
+        else (1, numbers["metric"], "")
+    )
+    gain, deviation, worth = (
+        f"{factor * numbers.get(name, 0.0):.2g}" for name in ("gain", "deviation", "worth")
+    )
     if reason.rule == PATIENCE:
         why = (
-            f"the last {numbers['num_last']} trials have gained {gain} {metric}, and more than "
-            f"{worth} would be worth others"
+            f"the last {numbers['num_last']} trials have gained {gain} {unit}, and more than "
+            f"{worth}{percent} would be worth others"
         )
     else:
         why = (
-            f"the next {numbers['num_next']} trials are expected to gain {gain} ± "
-            f"{_short(numbers['deviation'])} {metric}, and {worth} would be worth them"
+            f"the next {numbers['num_next']} trials are expected to gain {gain} ± {deviation} "
+            f"{unit}, and {worth}{percent} would be worth them"
         )
     by = f"stop_search={numbers['stop_search']}"
     return f"stopped after {numbers['num_trials']}{of} trials: {why} ({by})"
@@ -43,7 +51,3 @@ def line_at_end(reason: Reason, directory: Path, spec: ExperimentSpec) -> str:
     line = shell_line(directory, spec, "--stop-search never")
     again = line or restore_line(directory, spec, stop_search="'never'")
     return f"{why_search_ended(reason)}; to go on,\n    {again}"
-
-
-def _short(number: float) -> str:
-    return f"{number:.2g}"

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, final
 
 from schedulers.decisions import Reason
-from searchers.objectives.outcome_constraint import Constraints
+from searchers.objectives import Constraints, Point, minimised
 from tuner.core.commands import AttemptFailed, Notice, TrialEnded, TrialPaused
 from tuner.core.events import SKIPPED
 from tuner.core.feasibility import is_feasible
-from tuner.core.result import flatten
+from tuner.core.pareto import Objectives, values_of
 from tuner.core.trial import TerminationReason, Trial
-from tuner.core.trial_metrics import sign_of
 
 from .stop_search import NUM_LAST, StopSearch
 
 
-class Objective(NamedTuple):
+class Goals(NamedTuple):
     """What is optimised.
 
     Attributes:
-        metric: Its flattened name.
-        mode: ``"min"`` or ``"max"``: its direction.
-        constraints: What a trial has to keep for its value to count.
+        objectives: Flattened name and mode (``"min"`` or ``"max"``) of each metric.
+        constraints: What a trial has to keep for its values to count.
     """
 
-    metric: str
-    mode: str
+    objectives: Objectives
     constraints: Constraints = ()
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The metric or metrics, for `why_search_ended`."""
+        key = "metric" if len(self.objectives) == 1 else "metrics"
+        return {key: ", ".join(metric for metric, _ in self.objectives)}
 
 
 class Turn(NamedTuple):
@@ -37,37 +39,37 @@ class Turn(NamedTuple):
 
     Attributes:
         trial_id: The trial.
-        cost: Its value, smaller is better; infinity if it has none that counts.
+        point: Its value of each metric, smaller is better; None if it does not count.
     """
 
     trial_id: str
-    cost: float
+    point: Point | None
 
 
-def turn_of(notice: Notice, objective: Objective) -> Turn | None:
+def turn_of(notice: Notice, goals: Goals) -> Turn | None:
     """Return the trial whose end or pause this is; None for anything else.
 
     A trial that was interrupted together with the experiment is not over.
     """
     match notice:
         case TrialPaused(trial) | AttemptFailed(trial, _, False):
-            return Turn(trial.trial_id, math.inf)
+            return Turn(trial.trial_id, None)
         case TrialEnded(trial) if trial.ending is TerminationReason.COMPLETED:
-            return Turn(trial.trial_id, _cost(trial, objective))
+            return Turn(trial.trial_id, point_of(trial, goals))
         case TrialEnded(trial) if trial.ending is TerminationReason.STOPPED_EARLY or (
             trial.reason is not None and trial.reason.rule == SKIPPED
         ):
-            return Turn(trial.trial_id, math.inf)
+            return Turn(trial.trial_id, None)
         case _:
             return None
 
 
-def _cost(trial: Trial, objective: Objective) -> float:
-    value = flatten(trial.judged).get(objective.metric)
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        return math.inf
-    is_kept = is_feasible(trial, objective.constraints)
-    return sign_of(objective.mode) * value if is_kept else math.inf
+def point_of(trial: Trial, goals: Goals) -> Point | None:
+    """Return the newest values of a trial, smaller is better; None if it does not count."""
+    values = values_of(trial, goals.objectives)
+    if values is None or not is_feasible(trial, goals.constraints):
+        return None
+    return minimised([values], [mode for _, mode in goals.objectives])[0]
 
 
 @final
@@ -85,36 +87,36 @@ class SearchWatch:
     def __init__(self, criterion: StopSearch, num_first: int = 0) -> None:
         self._criterion = criterion
         self._num_first = num_first
-        self._costs: dict[str, float] = {}
+        self._points: dict[str, Point | None] = {}
         self._ended_after = 0
 
     def take(self, turn: Turn) -> None:
         """Take notice of a trial that has ended or is paused."""
-        self._costs.pop(turn.trial_id, None)
-        self._costs[turn.trial_id] = turn.cost
+        self._points.pop(turn.trial_id, None)
+        self._points[turn.trial_id] = turn.point
 
     def reason_to_stop(self) -> Reason | None:
         """Return why the search ends now; None if it goes on.
 
         Once it has ended and was continued, it goes on for some trials at least.
         """
-        num = len(self._costs)
+        num = len(self._points)
         if self._num_first and num < self._num_first + NUM_LAST:
             return None
         if self._ended_after and num < self._ended_after + self._criterion.num_watched:
             return None
-        return self._criterion.reason_to_stop(list(self._costs.values()))
+        return self._criterion.reason_to_stop(list(self._points.values()))
 
     def note_end(self) -> None:
         """Take notice that the search has ended, for this criterion or an earlier one."""
-        self._ended_after = len(self._costs)
+        self._ended_after = len(self._points)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the trials so far, as JSON values."""
-        costs = [[name, None if cost == math.inf else cost] for name, cost in self._costs.items()]
-        return {"costs": costs, "ended_after": self._ended_after}
+        points = [[name, point and list(point)] for name, point in self._points.items()]
+        return {"points": points, "ended_after": self._ended_after}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._costs = {name: math.inf if cost is None else cost for name, cost in state["costs"]}
+        self._points = {name: point and tuple(point) for name, point in state["points"]}
         self._ended_after = state["ended_after"]

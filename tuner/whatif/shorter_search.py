@@ -25,13 +25,15 @@ from tuner.core.commands import (
 )
 from tuner.core.events import Event
 from tuner.core.feasibility import is_feasible, newest
+from tuner.core.pareto import Objectives, best_trials
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.spec.argument_codec import constructed
+from tuner.stopping.reached import ReachedFront
 from tuner.stopping.stop_search import StopSearch
 from tuner.stopping.stoppable_search import shown
 from tuner.stopping.telling import why_search_ended
-from tuner.stopping.watch import Objective, SearchWatch, turn_of
+from tuner.stopping.watch import Goals, SearchWatch, point_of, turn_of
 from tuner.storage.declaration import read_declaration
 
 from .answer import percent, span
@@ -48,8 +50,11 @@ class SearchTotals:
         num_trials: How many trials were started.
         elapsed_s: Its running time in seconds, to the end of the last of them.
         worker_s: Time that they occupied workers, in seconds.
-        best_trial_id: The trial whose last value is best; None without one that counts.
-        best_value: That value.
+        best_trial_id: The trial whose last value is best; None without one that counts, or with
+            several metrics.
+        best_value: That value. With several metrics it is the hypervolume of the front, in parts of
+            that of all recorded trials.
+        front: The trials on that front, best in the first metric first.
     """
 
     num_trials: int
@@ -57,10 +62,12 @@ class SearchTotals:
     worker_s: float
     best_trial_id: str | None
     best_value: float | None
+    front: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the totals as JSON values."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**found, "front": list(self.front)}
 
 
 @final
@@ -71,8 +78,8 @@ class ShorterSearch:
     Attributes:
         experiment: Directory of the recorded experiment.
         stop_search: The criterion, as code.
-        metric: The metric that measures quality, flattened.
-        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
+        objectives: The metrics that measure quality, flattened, and for each of them ``"min"`` or
+            ``"max"``, the direction in which it is optimised.
         why: Why the search would have ended, with the numbers; None if it would not.
         recorded: Totals of the experiment as it ran.
         shorter: Totals of the trials that would have been started.
@@ -80,8 +87,7 @@ class ShorterSearch:
 
     experiment: str
     stop_search: str
-    metric: str
-    mode: Mode
+    objectives: Objectives
     why: Reason | None
     recorded: SearchTotals
     shorter: SearchTotals
@@ -103,22 +109,23 @@ class ShorterSearch:
 
     @property
     def regret(self) -> float | None:
-        """Quality lost, in the unit of the metric and at least 0; None without values."""
+        """Quality lost, at least 0 and in the unit of `SearchTotals.best_value`; None without."""
         best, found = self.recorded.best_value, self.shorter.best_value
         return None if best is None or found is None else abs(best - found)
 
     def lines(self) -> list[str]:
         """Return the answer as text for a terminal, line by line."""
+        aims = " and ".join(f"{metric} to be {mode}imised" for metric, mode in self.objectives)
         return [
             f"What if stop_search={self.stop_search} had ended {printable(self.experiment)}?",
-            f"{self.recorded.num_trials} trials, {self.metric} to be {self.mode}imised",
+            f"{self.recorded.num_trials} trials, {aims}",
             "",
             *(f"  {line}" for line in text_table(list(self._rows()), align_right=True)),
             "",
             f"It would have {why_search_ended(self.why)}"
             if self.why
             else "It would not have ended earlier.",
-            f"Quality lost: {show(self.regret)} of {self.metric}",
+            f"Quality lost: {self._shown(self.regret)} of {self._quality}",
         ]
 
     def _rows(self) -> Iterator[Sequence[str]]:
@@ -127,8 +134,22 @@ class ShorterSearch:
         yield ["trials", *_compared(then.num_trials, now.num_trials, str)]
         yield ["running time", *_compared(then.elapsed_s, now.elapsed_s, span)]
         yield ["time of workers", *_compared(then.worker_s, now.worker_s, span)]
-        yield ["best trial", then.best_trial_id or "-", now.best_trial_id or "-", ""]
-        yield [f"its last {self.metric}", show(then.best_value), show(now.best_value), ""]
+        if len(self.objectives) == 1:
+            yield ["best trial", then.best_trial_id or "-", now.best_trial_id or "-", ""]
+            name = f"its last {self._quality}"
+        else:
+            yield ["trials on the front", str(len(then.front)), str(len(now.front)), ""]
+            name = self._quality
+        yield [name, self._shown(then.best_value), self._shown(now.best_value), ""]
+
+    @property
+    def _quality(self) -> str:
+        return self.objectives[0][0] if len(self.objectives) == 1 else "the hypervolume"
+
+    def _shown(self, value: float | None) -> str:
+        if value is None or len(self.objectives) == 1:
+            return show(value)
+        return f"{100 * value:.3g} %"
 
     def __str__(self) -> str:
         """Return `lines` as one text."""
@@ -139,8 +160,7 @@ class ShorterSearch:
         return {
             "experiment": self.experiment,
             "stop_search": self.stop_search,
-            "metric": self.metric,
-            "mode": self.mode,
+            "objectives": list(map(list, self.objectives)),
             "why": None if self.why is None else self.why.state_dict(),
             "recorded": self.recorded.as_dict(),
             "shorter": self.shorter.as_dict(),
@@ -160,7 +180,7 @@ def shorter_search(
         directory: The experiment's directory, or that of a copy.
         address: What the user calls it.
         stop_search: ``"auto"`` or a `StopSearch`.
-        metric: The metric, flattened; None for that of the experiment.
+        metric: The metric, flattened; None for that of the experiment, or all of several.
         mode: Its direction, ``"min"`` or ``"max"``; None for that of the experiment.
 
     Raises:
@@ -171,9 +191,9 @@ def shorter_search(
     if stop_search != "auto" and not isinstance(stop_search, StopSearch):
         raise TypeError(f"stop_search must be 'auto' or a StopSearch, got {stop_search!r}")
     declaration = read_declaration(directory)
-    objective = _objective(ExperimentSettings.from_fields(declaration["settings"]), metric, mode)
+    goals = _goals(ExperimentSettings.from_fields(declaration["settings"]), metric, mode)
     criterion = stop_search if isinstance(stop_search, StopSearch) else StopSearch()
-    course = _Course(objective, SearchWatch(criterion, _num_first(declaration)))
+    course = _Course(goals, SearchWatch(criterion, _num_first(declaration)))
     stored = read_stored(directory, observe=course.observe)
     if any(trial.grafts for trial in stored.experiment.trials):
         raise ValueError(
@@ -184,21 +204,23 @@ def shorter_search(
     return course.answer(stored, address, shown(stop_search))
 
 
-def _objective(settings: ExperimentSettings, metric: str | None, mode: str | None) -> Objective:
+def _goals(settings: ExperimentSettings, metric: str | None, mode: str | None) -> Goals:
+    if not (metric or mode) and settings.several_objectives:
+        return Goals(settings.several_objectives, settings.constraints)
     name = metric or settings.metric
     if not name:
         raise ValueError(
-            "metric must be given, as the recorded experiment names none or several; name one with "
-            "its mode"
+            "metric must be given, as the recorded experiment names none, or several without this "
+            "mode; name one with its mode"
         )
     own = cast("Mode | None", settings.mode)
     direction = mode or mode_for(name, settings.metric, own, settings.several_objectives)
     if direction is None:
         raise ValueError(
             f"mode must be given with metric={name!r}, got None; the recorded experiment "
-            f"optimised {settings.metric!r}"
+            f"optimised {', '.join(settings.objective_metrics)}"
         )
-    return Objective(name, check_mode(direction), settings.constraints)
+    return Goals(((name, check_mode(direction)),), settings.constraints)
 
 
 def _num_first(declaration: Mapping[str, Any]) -> int:
@@ -213,8 +235,8 @@ def _num_first(declaration: Mapping[str, Any]) -> int:
 class _Course:
     """Follows the events of an experiment, up to where its search would have ended."""
 
-    def __init__(self, objective: Objective, watch: SearchWatch) -> None:
-        self._objective = objective
+    def __init__(self, goals: Goals, watch: SearchWatch) -> None:
+        self._goals = goals
         self._watch = watch
         self._why: Reason | None = None
         self._kept: set[str] = set()
@@ -227,7 +249,7 @@ class _Course:
         """Take notice of an event, and of what followed from it."""
         for notice in effects.notices:
             self._note_time(notice, at_s)
-            if turn := turn_of(notice, self._objective):
+            if turn := turn_of(notice, self._goals):
                 self._watch.take(turn)
             elif isinstance(notice, TrialStarted) and notice.trial.trial_id not in self._started:
                 self._begin(notice.trial.trial_id)
@@ -252,7 +274,7 @@ class _Course:
 
     def answer(self, stored: StoredExperiment, address: str, stop_search: str) -> ShorterSearch:
         """Return the answer, once all events were observed."""
-        objective, why = self._objective, self._why
+        goals, why = self._goals, self._why
         experiment = stored.experiment
         trials = [trial for trial in experiment.trials if trial.trial_id in self._started]
         kept = [trial for trial in trials if trial.trial_id in self._kept]
@@ -260,38 +282,55 @@ class _Course:
             total = experiment.settings.max_trials
             more: dict[str, int | str] = {
                 "num_samples": -1 if total is None else total,
-                "metric": objective.metric,
                 "stop_search": stop_search,
+                **goals.shown,
             }
             why = Reason(why.rule, {"num_trials": len(kept), **why.numbers, **more})
         return ShorterSearch(
             address,
             stop_search,
-            objective.metric,
-            check_mode(objective.mode),
+            goals.objectives,
             why,
-            self._totals(trials),
-            self._totals(kept),
+            self._totals(trials, trials),
+            self._totals(kept, trials),
         )
 
-    def _totals(self, trials: Sequence[Trial]) -> SearchTotals:
-        objective = self._objective
-        values = {
-            trial.trial_id: value
-            for trial in trials
-            if (value := newest(trial, objective.metric)) is not None
-            and math.isfinite(value)
-            and is_feasible(trial, objective.constraints)
-        }
-        mode = check_mode(objective.mode)
-        best = max(values, key=lambda name: rank(values[name], mode), default=None)
+    def _totals(self, some: Sequence[Trial], recorded: Sequence[Trial]) -> SearchTotals:
+        goals = self._goals
         return SearchTotals(
-            len(trials),
-            max((self._end_s.get(trial.trial_id, 0.0) for trial in trials), default=0.0),
-            math.fsum(self._worker_s[trial.trial_id] for trial in trials),
-            best,
-            None if best is None else values[best],
+            len(some),
+            max((self._end_s.get(trial.trial_id, 0.0) for trial in some), default=0.0),
+            math.fsum(self._worker_s[trial.trial_id] for trial in some),
+            *(_best(some, goals) if len(goals.objectives) == 1 else _front(some, recorded, goals)),
         )
+
+
+def _best(trials: Sequence[Trial], goals: Goals) -> tuple[str | None, float | None]:
+    """Return the best trial and its value."""
+    [(metric, mode)] = goals.objectives
+    values = {
+        trial.trial_id: value
+        for trial in trials
+        if (value := newest(trial, metric)) is not None
+        and math.isfinite(value)
+        and is_feasible(trial, goals.constraints)
+    }
+    best = max(values, key=lambda name: rank(values[name], check_mode(mode)), default=None)
+    return best, None if best is None else values[best]
+
+
+def _front(
+    some: Sequence[Trial], recorded: Sequence[Trial], goals: Goals
+) -> tuple[None, float | None, tuple[str, ...]]:
+    """Return None for the best trial, the hypervolume, and the front."""
+    points = [point_of(trial, goals) for trial in recorded]
+    if not any(points):
+        return None, None, ()
+    front = best_trials(some, goals.objectives, constraints=goals.constraints)
+    chosen = {trial.trial_id for trial in some}
+    is_chosen = [trial.trial_id in chosen for trial in recorded]
+    volume = ReachedFront(points).part_of(is_chosen)
+    return None, volume, tuple(trial.trial_id for trial in front)
 
 
 def _compared(then: _Amount, now: _Amount, text: Callable[[_Amount], str]) -> Sequence[str]:
