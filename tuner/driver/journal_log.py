@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from time import perf_counter
-from typing import final
+from typing import Final, final
 
 from tuner.core.events import Event, StopRequested, TurnEnded
 from tuner.core.recorded_decisions import RecordedDecision
+from tuner.core.settings import ExperimentSettings
 from tuner.journal import records
 from tuner.journal.writer import Journal
 from tuner.storage.config_codec import ConfigCodec
 
 from .checkpoint_store import CheckpointDeleter
 from .storage_retry import StorageRetry
+
+BEAT_S: Final = 10.0
+
+
+def beat_for(settings: ExperimentSettings) -> float:
+    """Return how long the journal may be silent, in seconds of experiment time.
+
+    What a killed driver has spent is known until its last record. Without budgets, records only of
+    what happens show best when an experiment has last come further.
+    """
+    is_limited = settings.budget or settings.time_budget_s is not None
+    return BEAT_S if is_limited else math.inf
 
 
 @final
@@ -25,6 +39,7 @@ class JournalLog:
         deleter: Deletes checkpoints once the record that superseded them has been synced.
         configs: Codec of configurations; None where they are JSON values already.
         storage_retry: Retries writes; None to retry for `STORAGE_RETRY_S`.
+        beat_s: How long, in seconds of experiment time, turns that change nothing are not recorded.
 
     Attributes:
         journal: The journal.
@@ -36,25 +51,31 @@ class JournalLog:
         deleter: CheckpointDeleter,
         configs: ConfigCodec | None = None,
         storage_retry: StorageRetry | None = None,
+        *,
+        beat_s: float = math.inf,
     ) -> None:
         self.journal = journal
         self._translate = configs.encode if configs else dict
         self._storage_retry = storage_retry or StorageRetry()
         self._deleter = deleter
+        self._beat_s = beat_s
+        self._recorded_s = 0.0
         self._routine_end_s: float | None = None
 
     def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
         """Add an event, to be written with the next `flush`.
 
         The end of a turn that changed nothing is noted in the next record, which saves half of the
-        records.
+        records, unless the last one was written long ago.
         """
-        if isinstance(event, TurnEnded) and event.is_noop:
+        is_noop = isinstance(event, TurnEnded) and event.is_noop
+        if is_noop and at_s - self._recorded_s < self._beat_s:
             # Of several in a row the first is the one that answered a report.
             if self._routine_end_s is None:
                 self._routine_end_s = at_s
             return
         started_s = perf_counter()
+        self._recorded_s = at_s
         routine_end_s, self._routine_end_s = self._routine_end_s, None
         body = records.encode(event, at_s, recorded, self._translate)
         if routine_end_s is not None:

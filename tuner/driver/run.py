@@ -49,7 +49,7 @@ from .driver import Timing
 from .endings import explain_error, report_end
 from .event_dispatch import EventDispatch
 from .executors import Processes, leased_group, processes_for
-from .journal_log import JournalLog
+from .journal_log import JournalLog, beat_for
 from .signals import Interrupts, exit_code, has_failed
 from .snapshots import Snapshots
 from .storage_retry import StorageRetry, waiting_line
@@ -223,7 +223,13 @@ class Run:
             spec.run.storage_retry_s,
             line=lambda waited_s: waiting_line(self._storage.place, len(table.live), waited_s),
         )
-        log = JournalLog(stage.journal, stage.deleter, state.configs, storage_retry)
+        log = JournalLog(
+            stage.journal,
+            stage.deleter,
+            state.configs,
+            storage_retry,
+            beat_s=beat_for(stage.settings),
+        )
         wake = stage.executor.wake
         self._storage.start(stage.journal, wake)
         callbacks = CallbackList([*self._callbacks, ErrorLog(), self._console])
