@@ -1,5 +1,7 @@
 """The default scheduler and searcher of an experiment, which a restore keeps."""
 
+import dataclasses
+
 import pytest
 
 import tuner as tune
@@ -23,7 +25,7 @@ from searchers import (
     TreeSearch,
 )
 from tuner.spec.config import RunConfig, TuneConfig
-from tuner.spec.default_algorithms import NO_END, full_iteration
+from tuner.spec.default_algorithms import NO_END, full_iteration, is_outgrown
 from tuner.spec.experiment_spec import make_spec
 
 pytestmark = pytest.mark.unit
@@ -160,6 +162,30 @@ def test_moasha_compares_several_metrics_where_asha_would_compare_one(trainable,
         assert (
             "Scheduler: MOASHAScheduler (default); weaker trials are stopped early." in made.remark
         )
+
+
+NINE = {"training_iteration": 9}
+
+
+@pytest.mark.parametrize(
+    ("options", "now", "is_its_turn"),
+    [
+        ({"stop": NINE}, SEVERAL, True),
+        ({"trainable": Saves}, SEVERAL, True),
+        ({"trainable": Saves, "search_alg": "random", "scheduler": "auto"}, SEVERAL, True),
+        ({"stop": NINE, **SEVERAL}, GOAL, True),
+        ({"stop": NINE}, {"metric": "size"}, False),
+        ({"stop": NINE, **SEVERAL}, {"metric": ["loss", "time"]}, False),
+        ({}, SEVERAL, False),
+        ({"scheduler": ASHAScheduler(max_t=9, reduction_factor=3)}, SEVERAL, False),
+        ({"scheduler": MOASHAScheduler(max_t=9), **SEVERAL}, GOAL, False),
+    ],
+)
+def test_the_default_scheduler_is_chosen_anew_for_another_number_of_metrics(
+    options, now, is_its_turn
+):
+    recorded = spec(**options).tune
+    assert is_outgrown(dataclasses.replace(recorded, **now)) is is_its_turn
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,17 @@ import logging
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler, FIFOScheduler, Scheduler
+from schedulers import ASHAScheduler, FIFOScheduler, MOASHAScheduler, Scheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
 from tuner import ResumeConfig, Tuner
 from tuner.errors import MetricNotReported
+from tuner.spec.argument_codec import constructed
 from tuner.spec.record import read_record
 
 
 def train(config):
     for step in range(1, 9):
-        tune.report({"loss": config["x"] + 1.0 / step})
+        tune.report({"loss": config["x"] + 1.0 / step, "size": 1 - config["x"]})
 
 
 class StopsAtOnce(Scheduler):
@@ -53,6 +54,10 @@ def begin(fit):
 
 def iterations(grid):
     return [result.metrics["training_iteration"] for result in grid]
+
+
+def scheduler_in(path):
+    return type(constructed(read_record(path).parts["tune_config"]["scheduler"], "scheduler", []))
 
 
 def configs(grid):
@@ -177,6 +182,18 @@ def test_another_searcher_learns_from_configurations_that_it_has_not_proposed(be
     learnt = [trial for trial in searcher.study.get_trials() if trial.state.name == "COMPLETE"]
     assert [trial.params for trial in learnt] == configs(grid)
     assert [trial.value for trial in learnt] == [result.metrics["loss"] for result in grid]
+
+
+def test_the_default_scheduler_follows_from_one_metric_to_several_and_back(begin, path):
+    begin(stop={"training_iteration": 8})
+    results = Tuner.restore(path, train, metric=["loss", "size"], num_samples=8).fit()
+    assert results.objectives == (("loss", "min"), ("size", "min"))
+    assert scheduler_in(path) is MOASHAScheduler
+    results = Tuner.restore(path, train, metric="size", mode="max", num_samples=10).fit()
+    assert scheduler_in(path) is ASHAScheduler
+    assert len(results) == 10
+    with pytest.raises(ValueError, match=r"must compare one metric.*MOASHAScheduler"):
+        Tuner.restore(path, train, metric=["loss", "size"], scheduler=ASHAScheduler()).fit()
 
 
 def test_everything_may_change_at_once_and_again(begin, path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schedulers import FIFOScheduler
@@ -12,7 +12,8 @@ from searchers import BasicVariantGenerator
 from tuner.execution.group_trainable import GroupTrainable
 from tuner.spec import argument_codec
 from tuner.spec.argument_codec import Absent
-from tuner.spec.config import RunConfig, TuneConfig
+from tuner.spec.config import AUTO, RunConfig, TuneConfig
+from tuner.spec.default_algorithms import is_outgrown
 from tuner.spec.experiment_location import ExperimentLocation
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.spec.param_space import RecordedSpace
@@ -69,6 +70,8 @@ def restored_arguments(record: Record, address: str, given: Given) -> dict[str, 
             f"{' and '.join(given_again(absent))} "
             "to Tuner.restore"
         )
+    if not _is_given(given, "scheduler") and is_outgrown(tune):
+        tune = replace(tune, scheduler=AUTO)
     return {"param_space": space, "tune_config": tune, "run_config": run}
 
 
@@ -81,16 +84,18 @@ def _recorded_parts(given: Given, record: Record, absent: list[Absent]) -> dict[
     parts: dict[str, Any] = {}
     for name, classic in (("scheduler", FIFOScheduler), ("search_alg", BasicVariantGenerator)):
         noted = record.parts["tune_config"].get(name)
-        is_given = (
-            given.tune.get(name) is not None or getattr(given.tune_config, name, None) is not None
-        )
-        if is_given:
+        if _is_given(given, name):
             continue
         if noted is None:
             parts[name] = classic()  # before there was a choice, none meant these
         elif given.tune_config is not None:
             parts[name] = argument_codec.constructed(noted, f"tune_config.{name}", absent)
     return {name: part for name, part in parts.items() if not isinstance(part, Absent)}
+
+
+def _is_given(given: Given, name: str) -> bool:
+    """Return whether a part of the `TuneConfig` is given now."""
+    return given.tune.get(name) is not None or getattr(given.tune_config, name, None) is not None
 
 
 def _settings(

@@ -209,6 +209,33 @@ def asha_for(
     return kind(**{**fixed, **arguments})
 
 
+def is_outgrown(tune: TuneConfig) -> bool:
+    """Return whether a recorded scheduler is the default one for another number of metrics.
+
+    What was chosen by default is recorded as if it had been given. A scheduler that was given with
+    exactly these arguments is taken for it, too.
+
+    Args:
+        tune: The settings of a restored experiment, whose metrics may have changed.
+    """
+    has_several = len(tune.objectives) > 1
+    other = schedulers.ASHAScheduler if has_several else schedulers.MOASHAScheduler
+    if type(tune.scheduler) is not other:
+        return False
+    arguments = tune.scheduler.declared_arguments
+    full = _iterations(arguments.get("max_t"))
+    default = asha_for(
+        BasicVariantGenerator(),
+        None if full == NO_END else full,
+        tune.num_samples,
+        has_several=not has_several,
+    )
+    by_samples = {"num_scouts", "num_full_scouts", "later_grace_period"}
+    return default.declared_arguments == {
+        name: value for name, value in arguments.items() if name not in by_samples
+    }
+
+
 def _objective(tune: TuneConfig) -> tuple[str | None, str | None]:
     """Return metric and mode, from the settings or else from a scheduler that was given.
 
