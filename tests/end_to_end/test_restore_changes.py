@@ -15,7 +15,7 @@ from tuner.spec.record import read_record
 
 def train(config):
     for step in range(1, 9):
-        tune.report({"loss": config["x"] + 1.0 / step, "size": 1 - config["x"]})
+        tune.report({"loss": config["x"] + 1.0 / step, "time": 1 - config["x"]})
 
 
 class StopsAtOnce(Scheduler):
@@ -186,14 +186,14 @@ def test_another_searcher_learns_from_configurations_that_it_has_not_proposed(be
 
 def test_the_default_scheduler_follows_from_one_metric_to_several_and_back(begin, path):
     begin(stop={"training_iteration": 8})
-    results = Tuner.restore(path, train, metric=["loss", "size"], num_samples=8).fit()
-    assert results.objectives == (("loss", "min"), ("size", "min"))
+    results = Tuner.restore(path, train, metric=["loss", "time"], num_samples=8).fit()
+    assert results.objectives == (("loss", "min"), ("time", "min"))
     assert scheduler_in(path) is MOASHAScheduler
-    results = Tuner.restore(path, train, metric="size", mode="max", num_samples=10).fit()
+    results = Tuner.restore(path, train, metric="time", mode="max", num_samples=10).fit()
     assert scheduler_in(path) is ASHAScheduler
     assert len(results) == 10
     with pytest.raises(ValueError, match=r"must compare one metric.*MOASHAScheduler"):
-        Tuner.restore(path, train, metric=["loss", "size"], scheduler=ASHAScheduler()).fit()
+        Tuner.restore(path, train, metric=["loss", "time"], scheduler=ASHAScheduler()).fit()
 
 
 def test_everything_may_change_at_once_and_again(begin, path):
@@ -237,7 +237,7 @@ def test_an_experiment_whose_declaration_changed_is_continued_by_its_path_alone(
         ),
         (
             {"metric": "size"},
-            r"metric 'size'; reported were loss\nname one that is reported.*\n.*metric=\.\.\.\)",
+            r"metric 'size'; reported were loss, time\nname one.*\n.*metric=\.\.\.\)",
         ),
         (
             {"metric": ["loss", "los"]},
