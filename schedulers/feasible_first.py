@@ -6,7 +6,8 @@ all, are compared by their metrics. By how much a trial misses its constraints i
 violations, each divided by the size of its bound, so that units do not matter. A constraint whose
 metric was not reported, or is NaN or infinite, is missed infinitely: such trials rank behind those
 that are known to miss it by a finite amount, and are compared with each other by their metrics. So
-a constraint that is measured only at the end of the training changes no earlier rank.
+a constraint that is measured only at the end of the training changes no earlier rank, and trials
+that keep it may be stopped before; schedulers remark on that, see `MetricScheduler`.
 
 **What was reported once stays.** The newest number of a metric counts, also where the latest result
 has None for it or does not have it: the size of a model is often reported only once.
@@ -65,6 +66,11 @@ class FeasibleFirst:
             each.violation(known.get(each.metric)) / (abs(each.bound) or 1.0)
             for each in self._constraints
         )
+
+    def unreported(self, trial_id: str) -> Constraints:
+        """Return the constraints whose metrics a trial has not reported yet."""
+        known = self._newest.of(trial_id)
+        return [each for each in self._constraints if each.metric not in known]
 
     def take_over(self, trial_id: str, donor_id: str) -> None:
         """Let a trial, which becomes a clone of another one, count as that one until it reports."""

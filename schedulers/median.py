@@ -206,7 +206,9 @@ class MedianStoppingRule(MetricScheduler):
             reason = self._judge(trial_id)
         if reason is None:
             return ()
-        return (Stop(trial_id, reason),) if self._hard_stop else (Pause(trial_id, reason),)
+        decision = Stop(trial_id, reason) if self._hard_stop else Pause(trial_id, reason)
+        self._note_comparison([decision])
+        return (decision,)
 
     def on_trial_complete(
         self, trial: TrialView, result: Mapping[str, Any] | None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, final
 
+from .decisions import Decision, Pause, Stop
 from .feasible_first import FeasibleFirst
 from .scheduler import MODES, Scheduler
 
@@ -18,6 +19,7 @@ class MetricScheduler(Scheduler):
     _seed = 0
     # What `set_search_properties` makes anew; without constraints it remembers nothing.
     _feasible = FeasibleFirst()
+    _has_remarked = False
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Set the experiment's metric, mode and seed.
@@ -32,6 +34,7 @@ class MetricScheduler(Scheduler):
         self.check_ready()
         self._seed = int(spec.get("seed") or 0)
         self._feasible = FeasibleFirst(self.constraints)
+        self._has_remarked = False
         return True
 
     def _take_objectives(self, objectives: Sequence[tuple[str, str]]) -> None:
@@ -57,6 +60,27 @@ class MetricScheduler(Scheduler):
         """
         require_mode(self)
 
+    def _note_comparison(self, decisions: Sequence[Decision]) -> None:
+        """Remark, once, if a trial is stopped or paused before it has reported a bounded metric."""
+        if self._has_remarked or not self.constraints:
+            return
+        judged = [one.trial_id for one in decisions if _is_by_rank(one)]
+        unknown = next(filter(None, map(self._feasible.unreported, judged)), ())
+        if unknown:
+            self._has_remarked = True
+            metrics = ", ".join(dict.fromkeys(each.metric for each in unknown))
+            later = (
+                f", or let {self.first_comparison} be when it is known"
+                if self.first_comparison
+                else ""
+            )
+            remark = (
+                f"{type(self).__name__} compares trials before they have reported {metrics}, so "
+                f"that those that keep {', '.join(map(str, unknown))} may be stopped before it is "
+                f"measured; report it with each result, or with the first one{later}"
+            )
+            self.remarks = [*self.remarks, remark]
+
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
         """Return what has to be the same for one scheduler to continue from another's state."""
@@ -69,7 +93,8 @@ class MetricScheduler(Scheduler):
 
     def _base_state(self) -> dict[str, Any]:
         """Return settings and what is known about constraints, as JSON values."""
-        return {"settings": self._all_settings, **self._feasible.state_dict()}
+        remarked = {"has_remarked": True} if self._has_remarked else {}
+        return {"settings": self._all_settings, **self._feasible.state_dict(), **remarked}
 
     def _load_base_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `_base_state` returned; refuse a scheduler with other settings.
@@ -83,6 +108,11 @@ class MetricScheduler(Scheduler):
                 f"{state['settings']}; construct it with the same arguments"
             )
         self._feasible.load_state_dict(state)
+        self._has_remarked = state.get("has_remarked", False)
+
+
+def _is_by_rank(decision: Decision) -> bool:
+    return isinstance(decision, Pause) or (isinstance(decision, Stop) and not decision.is_complete)
 
 
 def require_mode(scheduler: Scheduler) -> str:

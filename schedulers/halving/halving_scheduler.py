@@ -258,6 +258,7 @@ class HalvingScheduler(MetricScheduler):
         stops = [decision for decision in decisions if isinstance(decision, Stop)]
         self._stop_reasons.update({stop.trial_id: stop.reason for stop in stops})
         self._num_stopped += len(stops)
+        self._note_comparison(decisions)
         return decisions
 
     def _stop(self, trial_id: str, reason: Reason) -> Stop:

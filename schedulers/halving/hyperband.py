@@ -178,6 +178,7 @@ class HyperBandScheduler(MetricScheduler):
         # waits: a pause would resume it from the earlier checkpoint.
         if bracket.is_waiting(trial_id) and time >= bracket.level_of(trial_id):
             decisions.append(Pause(trial_id, self._why_wait(bracket, member)))
+        self._note_comparison(decisions)
         return decisions
 
     def on_trial_complete(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from hypothesis import example, given, settings
@@ -51,6 +52,30 @@ def curve(loss, size):
 def reported(scheduler, trial_id, time, **metrics):
     actor = Actor(trial_id, status="RUNNING")
     return list(scheduler.on_trial_result(actor, {"training_iteration": time, **metrics}))
+
+
+@pytest.mark.parametrize("name", HALVING)
+def test_it_is_remarked_once_that_trials_are_judged_before_they_have_reported_a_constraint(name):
+    schedulers = {}
+    for kind, size in (("late", None), ("early", 9)):
+        scheduler = schedulers[kind] = ready(HALVING[name]())
+        for number in range(9):
+            scheduler.on_trial_add(Actor(f"t{number}"))
+        for time in (1, 2):
+            for number in range(9):
+                reported(scheduler, f"t{number}", time, loss=number, size=size)
+    (remark,) = [each for each in schedulers["late"].remarks if "size" in each]
+    assert re.match(
+        r"\w+ compares trials before they have reported size, so that those that keep size <= 4 "
+        r"may be stopped before it is measured; report it with each result, or with the first one",
+        remark,
+    )
+    assert not [each for each in schedulers["early"].remarks if "size" in each]
+    restored = ready(HALVING[name]())
+    restored.load_state_dict(json.loads(json.dumps(schedulers["late"].state_dict())))
+    for number in range(9):
+        reported(restored, f"t{number}", 3, loss=number)
+    assert not [each for each in restored.remarks if "size" in each]
 
 
 class TestViolations:
