@@ -277,7 +277,7 @@ class Searcher(Declared, ABC):
     def add_evaluated_point(
         self,
         parameters: Mapping[str, Any],
-        value: float,
+        value: Any,
         error: bool = False,
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
@@ -289,7 +289,8 @@ class Searcher(Declared, ABC):
 
         Args:
             parameters: The configuration, nested or with names such as ``"a/b"``.
-            value: The metric's value, in its own direction.
+            value: The metric's value, in its own direction; a dictionary with the values of all
+                where there are several metrics or constraints.
             error: Whether the run failed.
             pruned: Whether it was stopped before it was done.
             intermediate_values: Its intermediate values, from the first training iteration on.
@@ -304,7 +305,7 @@ class Searcher(Declared, ABC):
             "run them again"
         )
 
-    def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
+    def add_evaluated_trials(self, trials_or_analysis: Any, metric: str | None = None) -> None:
         """Add the trials of another experiment as evaluated points.
 
         Args:
@@ -312,14 +313,32 @@ class Searcher(Declared, ABC):
                 `ResultGrid` or an `ExperimentAnalysis`. Trials that reported no number are left
                 out, and so are those that have not ended, and those of Ray Tune for which it is not
                 known whether they were trained to the end.
-            metric: Name of the metric, flattened, whose last value counts.
+            metric: Name of the metric, flattened, whose last value counts. None for what the search
+                optimises: the metric, or all of several. The newest values of those that
+                constraints bound are added in any case.
 
         Raises:
             NotImplementedError: If the searcher does not learn from results, or only from its own.
-            ValueError: If a configuration does not fit the space.
+            ValueError: If a configuration does not fit the space, or one metric is named where
+                several are optimised.
         """
+        inner = unwrapped(self)
+        own = [name for name, _ in inner.objectives]
+        if metric is not None and len(own) > 1:
+            listed = ", ".join(map(repr, own))
+            raise ValueError(
+                f"metric must be left out where several are optimised, {listed}, got {metric!r}; "
+                "trials are added with all of them"
+            )
+        metrics = own if metric is None else [metric]
+        if not metrics:
+            raise ValueError(
+                "metric must be given as long as the search has none, got None; pass metric=..., "
+                "or call set_search_properties before"
+            )
+        bounded = [each.metric for each in inner.constraints if each.metric not in metrics]
         for trial in getattr(trials_or_analysis, "trials", trials_or_analysis):
-            value = _value_at(trial.last_result, metric)
+            value = _values_of(trial, metrics, bounded)
             if value is not None and _has_known_end(trial):
                 status, ending = str(trial.status), str(getattr(trial, "ending", None))
                 self.add_evaluated_point(
@@ -454,6 +473,28 @@ def _has_known_end(trial: Any) -> bool:
     # Objects of other packages have no ending; the user has chosen them.
     endings = ("completed", "stopped early", "failed")
     return not hasattr(trial, "ending") or str(trial.ending) in endings
+
+
+def _values_of(
+    trial: Any, metrics: Sequence[str], bounded: Sequence[str]
+) -> float | dict[str, float] | None:
+    """Return a trial's last value of the only metric, or what is known of all by name.
+
+    Returns:
+        None if it lacks one of `metrics`.
+    """
+    known = {name: _newest_value(trial, name) for name in [*metrics, *bounded]}
+    found = {name: value for name, value in known.items() if value is not None}
+    if any(name not in found for name in metrics):
+        return None
+    return found if len(metrics) > 1 or bounded else found[metrics[0]]
+
+
+def _newest_value(trial: Any, metric: str) -> float | None:
+    """Return the last result's value, or of a metric that it lacks the newest one."""
+    value = _value_at(trial.last_result, metric)
+    earlier = getattr(trial, "summary", {}).get(metric)
+    return float(earlier.last) if value is None and earlier is not None else value
 
 
 def _value_at(result: Any, metric: str) -> float | None:

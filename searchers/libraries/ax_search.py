@@ -97,7 +97,8 @@ class AxSearch(IncrementalSearch):
         ax_client: Must be None; Ray Tune accepts a client here.
         seed: Seed of the search; None to take the experiment's.
         evaluated_rewards: The metric of each of `points_to_evaluate`, or a list with all metrics of
-            each. The points then have to be complete and are not run again.
+            each, or a dictionary of these and what is bounded. The points then have to be complete
+            and are not run again.
         failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or
             infinite, like the worst one seen so far; ``"ignore"`` learns nothing from them.
         **ax_kwargs: Ray Tune's arguments for Ax's older client: ``random_seed`` is another name of
@@ -149,7 +150,7 @@ class AxSearch(IncrementalSearch):
         method: Literal["fast", "quality", "random_search"] = "fast",
         initialization_budget: int | None = None,
         seed: int | None = None,
-        evaluated_rewards: Sequence[float] | Sequence[Sequence[float]] | None = None,
+        evaluated_rewards: Sequence[Any] | None = None,
         failed_trials: FailedTrials = "worst",
         **ax_kwargs: Any,
     ) -> None:
@@ -262,20 +263,20 @@ class AxSearch(IncrementalSearch):
     def add_evaluated_point(
         self,
         parameters: Mapping[str, Any],
-        value: float | Sequence[float],
+        value: float | Sequence[float] | Mapping[str, float],
         error: bool = False,
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
         """Add an externally evaluated configuration, without intermediate values.
 
-        It has no values of constrained metrics; where there are constraints, Ax learns nothing from
-        it.
+        Where there are constraints, Ax learns from a dictionary alone, which has values of all that
+        is bounded.
 
         Args:
             parameters: The configuration, complete, nested or with names such as ``"a/b"``.
             value: The metric's value, in its own direction; a list of values if there are several
-                metrics.
+                metrics; a dictionary of these and what is bounded.
             error: Whether the run failed.
             pruned: Whether it was stopped before it was done.
             intermediate_values: Not used.
@@ -284,7 +285,14 @@ class AxSearch(IncrementalSearch):
             ValueError: If the configuration does not fit the space or is not complete, or there is
                 not one finite number for each metric.
         """
-        values = [value] if isinstance(value, int | float) else list(value)
+        bounded: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+        values: list[Any] = (
+            [value]
+            if isinstance(value, int | float)
+            else [value.get(metric) for metric, _ in self.objectives]
+            if isinstance(value, Mapping)
+            else list(value)
+        )
         if not error and (
             len(values) != len(self.objectives) or any(finite(each) is None for each in values)
         ):
@@ -297,6 +305,10 @@ class AxSearch(IncrementalSearch):
         self._outcomes[len(self._history) - 1] = {
             metric: float(each)
             for (metric, _), each in zip(self.objectives[1:], values[1:], strict=False)
+        } | {
+            name: known
+            for name in self._other_metrics
+            if (known := finite(bounded.get(name))) is not None
         }
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:

@@ -263,13 +263,14 @@ class LibrarySearch(LearningSearcher, ABC):
     def add_evaluated_point(
         self,
         parameters: Mapping[str, Any],
-        value: float,
+        value: Any,
         error: bool = False,
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
         """Add an externally evaluated configuration to the history, without intermediates."""
         assignments = self._space.assignments(parameters)
+        value = value.get(self.metric) if isinstance(value, Mapping) else value
         if missing := sorted(map(flat_name, self._space.domains.keys() - assignments.keys())):
             raise ValueError(
                 f"points with a value must be complete, got none of {missing}; add their values"

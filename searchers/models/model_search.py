@@ -330,6 +330,8 @@ class ModelSearch(LearningSearcher):
             raise ValueError(
                 f"points with a value must be complete, got none of {missing}; add their values"
             )
+        if isinstance(value, Mapping) and not self.tradeoffs:
+            value = value.get(self.metric)
         if self.tradeoffs:
             values = [] if error else [*intermediate_values[:-1], value]
             self._add_evaluated_tradeoff(

@@ -109,7 +109,7 @@ class DuplicateGuard(SearcherWrapper):
     def add_evaluated_point(
         self,
         parameters: Mapping[str, Any],
-        value: float | Sequence[float],
+        value: Any,
         error: bool = False,
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,

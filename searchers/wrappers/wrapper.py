@@ -71,14 +71,13 @@ class SearcherWrapper(Searcher, ABC):
     def add_evaluated_point(
         self,
         parameters: Mapping[str, Any],
-        value: float | Sequence[float],
+        value: Any,
         error: bool = False,
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
         """Add the point to the wrapped searcher."""
-        given: Any = value  # which is several only of a searcher of several metrics
-        self.searcher.add_evaluated_point(parameters, given, error, pruned, intermediate_values)
+        self.searcher.add_evaluated_point(parameters, value, error, pruned, intermediate_values)
 
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
         """Pass the pause on."""

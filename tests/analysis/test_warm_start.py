@@ -8,6 +8,7 @@ import pytest
 
 import tuner as tune
 from searchers import OptunaSearch, TreeSearch
+from searchers.objectives import outcome_constraints
 from tuner import RunConfig, TuneConfig, Tuner, points_from
 
 SPACE = {
@@ -331,16 +332,71 @@ def test_points_of_trials_that_miss_a_constraint_come_last(tmp_path):
     )
     assert [point["width"] for point in points_from(path)] == [4, 2, 8]
     with pytest.warns(RuntimeWarning, match="1 of 3 trials are left out, since they miss a"):
-        points, rewards = points_from(path, with_rewards=True)
+        points, rewards = points_from(path, "loss", with_rewards=True)
     assert ([point["width"] for point in points], rewards) == ([4, 2], [0.25, 0.5])
+    points, rewards = points_from(path, with_rewards=True)
+    assert [point["width"] for point in points] == [4, 2, 8]
+    assert rewards[2] == {"loss": 0.125, "size_mb": 8}
+    for constraints in (None, {"size_mb": "<= 2"}):
+        grid = Tuner(
+            sized,
+            param_space={"width": tune.randint(1, 9)},
+            tune_config=TuneConfig(
+                metric="loss",
+                mode="min",
+                constraints=constraints,
+                num_samples=3,
+                search_alg=TreeSearch(points_to_evaluate=points, evaluated_rewards=rewards),
+            ),
+            run_config=RunConfig(
+                name=f"warm {constraints is None}",
+                storage_path=tmp_path,
+                verbose=0,
+                executor="inline",
+            ),
+        ).fit()
+        assert len(grid) == 3
 
 
 @pytest.mark.process
-def test_one_of_several_metrics_is_named(tmp_path):
+def test_one_of_several_metrics_may_be_named(tmp_path):
     several = {"metric": ["eval/loss", "epochs"], "mode": ["min", "max"], "search_alg": "random"}
     path = run(tmp_path, "several", num_samples=3, **several).experiment_path
-    with pytest.raises(
-        ValueError, match=r"several: 'eval/loss' \(min\), 'epochs' \(max\); name one"
-    ):
-        points_from(path)
     assert points_from(path, "eval/loss") == points_from(path, "eval/loss", "min")
+
+
+@pytest.mark.process
+def test_points_of_several_metrics_begin_with_the_front(tmp_path):
+    def trade(config):
+        x = config["x"]
+        tune.report({"size": x})
+        tune.report({"gain": x if x < 4 else 1, "cost": x} if x != 2 else {"gain": 2})
+
+    path = (
+        Tuner(
+            trade,
+            param_space={"x": tune.grid_search([5, 1, 2, 3, 9])},
+            tune_config=TuneConfig(
+                metric=["gain", "cost"],
+                mode=["max", "min"],
+                constraints={"size": "<= 5"},
+                search_alg="random",
+            ),
+            run_config=RunConfig(name="trade", storage_path=tmp_path, verbose=0, executor="inline"),
+        )
+        .fit()
+        .experiment_path
+    )
+    assert [point["x"] for point in points_from(path)] == [3, 1, 2, 5, 9]
+    points, rewards = points_from(path, with_rewards=True)
+    assert [point["x"] for point in points] == [3, 1, 5, 9]
+    assert rewards[0] == {"gain": 3, "cost": 3, "size": 3}
+    searcher = TreeSearch(points_to_evaluate=points, evaluated_rewards=rewards)
+    assert searcher.set_search_properties(
+        None,
+        None,
+        {"x": tune.randint(1, 10)},
+        objectives=(("gain", "max"), ("cost", "min")),
+        constraints=outcome_constraints({"size": "<= 5"}),
+    )
+    assert len(searcher.observations.trials) == 4

@@ -114,6 +114,19 @@ def test_a_failed_trial_counts_with_the_value_that_misses_two_bounds_most():
     )
 
 
+def test_ax_learns_from_dictionaries_of_all_that_counts():
+    searcher = told(bounds={"size": "<= 4"})
+    point = {"x": 0.5, "y": 0.5}
+    searcher.add_evaluated_point(point, {"val/accuracy": 0.9, "latency": 3, "size": 2})
+    searcher.add_evaluated_point(point, {"val/accuracy": 0.9, "latency": 3})
+    with pytest.raises(ValueError, match="must be finite numbers, 2 for each"):
+        searcher.add_evaluated_point(point, {"val/accuracy": 0.9, "size": 2})
+    assert known_to_ax(searcher)[0] == (
+        "COMPLETED",
+        {"objective": 0.9, "objective_1": 3, "limited_0": 2},
+    )
+
+
 def test_bounds_of_its_own_are_those_of_the_experiment_and_sums_are_not():
     given = ["size <= 3", "f1 >= -1e-5", "a + b <= 2", "size >= 1", "size <= 5"]
     searcher = AxSearch(outcome_constraints=given, method="random_search")

@@ -18,6 +18,7 @@ from searchers import (
     Repeater,
     TreeSearch,
 )
+from searchers.objectives import outcome_constraints
 from searchers.space import choice, randint, uniform
 from tuner.core.trial import Status, TerminationReason
 
@@ -193,6 +194,57 @@ def test_trials_of_another_experiment_are_added():
     assert searcher.observations.table().quantiles.tolist() == pytest.approx([1 / 2, 1 / 6, 5 / 6])
 
 
+GOALS = {
+    "objectives": (("accuracy", "max"), ("latency", "min")),
+    "constraints": outcome_constraints({"size": "<= 4", "latency": ">= 0"}),
+}
+
+
+def trials_of_a_trade_off():
+    """Return a feasible trial, one with a size that it has reported before, and useless ones."""
+
+    def trial(x, reported, summary=(), ending=TerminationReason.COMPLETED):
+        return SimpleNamespace(
+            config={**CONFIG, "x": x},
+            last_result=reported,
+            summary={name: SimpleNamespace(last=value) for name, value in dict(summary).items()},
+            status=Status.TERMINATED,
+            ending=ending,
+        )
+
+    return [
+        trial(0.1, {"accuracy": 0.9, "latency": 3, "size": 2}),
+        trial(0.2, {"accuracy": 0.95, "latency": 2}, {"size": 9}),
+        trial(0.3, {"accuracy": 0.5}),
+        trial(0.4, {"accuracy": 0.5, "latency": 1}, ending=TerminationReason.INTERRUPTED),
+    ]
+
+
+@pytest.mark.parametrize("kind", [AutoSearch, GPSearch, TreeSearch])
+def test_trials_of_a_trade_off_are_added_with_all_that_counts(kind):
+    searcher = kind()
+    wrapper = ConcurrencyLimiter(searcher, 2)
+    assert wrapper.set_search_properties(None, None, SPACE, seed=0, **GOALS)
+    wrapper.add_evaluated_trials(trials_of_a_trade_off())
+    names = list(searcher.observations.trials)
+    assert searcher.tradeoffs.excesses(names).tolist() == [[-2, -3], [5, -2]]
+    assert isinstance(wrapper.suggest("a"), dict)
+    with pytest.raises(ValueError, match="must be left out where several are optimised, 'accur"):
+        wrapper.add_evaluated_trials(trials_of_a_trade_off(), "accuracy")
+
+
+def test_one_metric_is_added_with_what_is_bounded():
+    searcher = TreeSearch()
+    bounded = outcome_constraints({"size": "<= 4"})
+    searcher.set_search_properties("accuracy", "max", SPACE, seed=0, constraints=bounded)
+    for metric in (None, "accuracy"):
+        searcher.add_evaluated_trials(trials_of_a_trade_off()[:2], metric)
+    names = list(searcher.observations.trials)
+    assert searcher.tradeoffs.excesses(names).tolist() == [[-2], [5]] * 2
+    with pytest.raises(ValueError, match=r"metric must be given as long as .* pass metric="):
+        TreeSearch().add_evaluated_trials(trials_of_a_trade_off())
+
+
 @pytest.mark.parametrize("inner", [TreeSearch, OptunaSearch])
 @pytest.mark.parametrize(
     "wrapped",
@@ -224,6 +276,24 @@ class TestOptuna:
     @pytest.fixture(autouse=True)
     def _needs_optuna(self):
         pytest.importorskip("optuna")
+
+    def test_trials_of_a_trade_off_have_constraints(self):
+        searcher = OptunaSearch()
+        searcher.set_search_properties(None, None, SPACE, seed=0, num_samples=-1, **GOALS)
+        searcher.add_evaluated_trials(trials_of_a_trade_off())
+        searcher.add_evaluated_point({**CONFIG, "x": 0.7}, [0.7, 3])
+        assert [(one.values, one.constraints) for one in searcher.study.trials] == [
+            ([0.9, 3], {"size": -2, "latency": -3}),
+            ([0.95, 2], {"size": 5, "latency": -2}),
+            ([0.7, 3], {}),
+        ]
+
+    def test_rewards_have_constraints(self):
+        given = {"accuracy": 0.9, "latency": 3, "size": 2}
+        searcher = OptunaSearch(points_to_evaluate=[CONFIG], evaluated_rewards=[given])
+        searcher.set_search_properties(None, None, SPACE, seed=0, num_samples=-1, **GOALS)
+        (known,) = searcher.study.trials
+        assert (known.values, known.constraints) == ([0.9, 3], {"size": -2, "latency": -3})
 
     def test_points_are_trials_of_the_study(self):
         searcher = prepared(OptunaSearch())

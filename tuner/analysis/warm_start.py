@@ -23,10 +23,10 @@ from searchers.space.recorded_forms import is_recorded_form, recorded_index
 from searchers.space.sample_from import SampleFrom
 from searchers.space.tree import GRID_KEY, is_grid
 from searchers.wrappers.repeater import TRIAL_INDEX
-from tuner.core.feasibility import is_feasible
-from tuner.core.pareto import Objectives
+from tuner.core.feasibility import is_feasible, newest
+from tuner.core.pareto import Objectives, best_trials
 from tuner.core.result import TRAINING_ITERATION
-from tuner.core.trial import Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.storage import strict_json
 from tuner.storage.disk import SMALL_BYTES, read_file
 from tuner.storage.layout import DECLARATION
@@ -154,7 +154,7 @@ def points_from(
     num_points: int = 10,
     space: Mapping[str, Any] | None = None,
     with_rewards: Literal[True],
-) -> tuple[list[Point], list[float]]: ...
+) -> tuple[list[Point], list[Any]]: ...
 
 
 def points_from(
@@ -165,7 +165,7 @@ def points_from(
     num_points: int = 10,
     space: Mapping[str, Any] | None = None,
     with_rewards: bool = False,
-) -> list[Point] | tuple[list[Point], list[float]]:
+) -> list[Point] | tuple[list[Point], list[Any]]:
     r"""Return configurations of an earlier experiment's best trials, as ``points_to_evaluate``.
 
     Reads the files in each trial's directory (``params.json``, ``result.json``, ``progress.csv``),
@@ -175,7 +175,7 @@ def points_from(
     Args:
         path: The experiment's directory.
         metric: Name of the metric, ``"a/b"`` for a nested one, by whose last number trials are
-            compared; None for the experiment's own, if its directory names one.
+            compared; None for the experiment's own, if its directory names one, or several.
         mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are; None for the
             experiment's own.
         num_points: How many configurations at most; of equal ones, that of the best trial is used.
@@ -189,10 +189,13 @@ def points_from(
             ``evaluated_rewards``. Points that lack a searched parameter are then left out, and,
             with a warning, trials that were not trained to the end. Where that is unknown, as in
             most directories of Ray Tune, only trials with as many iterations as the longest count.
+            If no metric is given and the experiment optimised several, or had constraints, the
+            reward of a point is a dictionary of all these metrics.
 
     Returns:
-        The configurations, the best first, and those of trials that miss a constraint of the
-        experiment last; with rewards a pair of two lists, without these.
+        The configurations, the best first, of several metrics those on the Pareto front; and those
+        of trials that miss a constraint of the experiment last. With rewards a pair of two lists,
+        without the latter if a metric is given.
 
     Raises:
         FileNotFoundError: If there is no such directory, or no trial in it.
@@ -220,16 +223,28 @@ def points_from(
     directory = Path(path).expanduser()
     opened = _opened(directory)
     name, direction = _objective(metric, mode, _declared(directory), opened.several)
+    goals = _goals(opened, name) if metric is None else []
+    reached = {trial.trial_id: _reached(trial, goals) for trial in opened.trials}
     infeasible = {
         trial.trial_id for trial in opened.trials if not is_feasible(trial, opened.constraints)
     }
+    front = _front(opened) if metric is None else ()
     found = sorted(
         _found(directory, name),
-        key=lambda each: (each.trial_id not in infeasible, *rank(each.value, direction)),
+        key=lambda each: (
+            each.trial_id not in infeasible,
+            each.trial_id in front,
+            *rank(each.value, direction),
+        ),
         reverse=True,
     )
     if with_rewards:
-        found = _feasible(_fully_trained(found, opened), infeasible)
+        found = _fully_trained(found, opened)
+        if goals:
+            required = [name, *(other for other, _ in opened.several)]
+            found = [each for each in found if reached[each.trial_id].keys() >= {*required}]
+        else:
+            found = _feasible(found, infeasible)
     chosen, misfits = _chosen(
         found, None if space is None else SearchSpace(space), num_points, is_whole=with_rewards
     )
@@ -240,7 +255,35 @@ def points_from(
             stacklevel=2,
         )
     points = [point for point, _ in chosen]
-    return (points, [value for _, value in chosen]) if with_rewards else points
+    if not with_rewards:
+        return points
+    return points, [reached[each.trial_id] if goals else each.value for _, each in chosen]
+
+
+def _goals(opened: OpenedExperiment, metric: str) -> list[str]:
+    """Return what counts in an experiment with several metrics or constraints; else nothing."""
+    if not (opened.several or opened.constraints):
+        return []
+    bounded = (each.metric for each in opened.constraints)
+    return list(dict.fromkeys([metric, *(name for name, _ in opened.several), *bounded]))
+
+
+def _reached(trial: Trial, metrics: Iterable[str]) -> dict[str, float]:
+    """Return the newest values of a trial, as far as they are finite."""
+    values = {metric: newest(trial, metric) for metric in metrics}
+    return {
+        metric: value
+        for metric, value in values.items()
+        if value is not None and math.isfinite(value)
+    }
+
+
+def _front(opened: OpenedExperiment) -> set[str]:
+    """Return the trials on the Pareto front of several metrics."""
+    if not opened.several:
+        return set()
+    best = best_trials(opened.trials, opened.several, constraints=opened.constraints)
+    return {trial.trial_id for trial in best}
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +343,7 @@ def _objective(
 ) -> tuple[str, Mode]:
     """Return by which metric trials are compared, and its direction."""
     if metric is None and several:
-        listed = ", ".join(f"{name!r} ({direction})" for name, direction in several)
-        raise ValueError(
-            f"metric must be given, as the experiment optimised several: {listed}; name one of them"
-        )
+        metric = several[0][0]
     name = metric or declared.get("metric")
     direction = check_mode(mode or dict(several).get(metric or "") or declared.get("mode"))
     if not isinstance(name, str):
@@ -374,9 +414,9 @@ def _declared(directory: Path) -> Mapping[str, Any]:
 
 def _chosen(
     found: Iterable[_RankedTrial], space: SearchSpace | None, num_points: int, *, is_whole: bool
-) -> tuple[list[tuple[Point, float]], list[str]]:
-    """Return the first distinct points in the space with their values, and why others are not."""
-    chosen: dict[str, tuple[Point, float]] = {}
+) -> tuple[list[tuple[Point, _RankedTrial]], list[str]]:
+    """Return the first distinct points in the space with their trials, and why others are not."""
+    chosen: dict[str, tuple[Point, _RankedTrial]] = {}
     misfits: list[str] = []
     for each in found:
         point = dict(each.config)
@@ -388,7 +428,7 @@ def _chosen(
             misfits.append(f"{each.directory!r} ({misfit})")
             continue
         # Trials come in the order of their ranks, so of equal points the best value is kept.
-        chosen.setdefault(json.dumps(point, sort_keys=True, default=repr), (point, each.value))
+        chosen.setdefault(json.dumps(point, sort_keys=True, default=repr), (point, each))
         if len(chosen) == num_points:
             break
     return list(chosen.values()), misfits

@@ -99,7 +99,8 @@ class OptunaSearch(LearningSearcher):
         storage: An Optuna storage or its URL; None to keep the study in memory.
         seed: Seed of the default sampler; None to take the experiment's.
         evaluated_rewards: The metric of each of `points_to_evaluate`, or a list with all metrics of
-            each. The points then have to be complete and are not run again.
+            each, or a dictionary of these and what is bounded. The points then have to be complete
+            and are not run again.
         constraints: Names of metrics that have to be 0 or less, as in ``TuneConfig(constraints={
             name: "<= 0"})``; or a function of a trial's last result, flattened, that returns a
             sequence of numbers which have to be. What a function says only the search knows: to the
@@ -403,12 +404,13 @@ class OptunaSearch(LearningSearcher):
 
         It is part of `state_dict`, but is not written to a storage. In an experiment that is
         restored without a state, as with samplers for which `keeps_state` is False, it has to be
-        added again. It has no constraints.
+        added again.
 
         Args:
             parameters: The configuration, complete, nested or with names such as ``"a/b"``.
             value: The metric's value, in its own direction; a list of values if there are several
-                metrics.
+                metrics. A dictionary of these and what is bounded; without it, the trial has no
+                constraints.
             error: Whether the run failed, so that the trial is FAIL.
             pruned: Whether it was stopped before it was done, so that the trial is PRUNED. Samplers
                 rank it by its intermediate values; without these it is one of the worst.
@@ -431,7 +433,15 @@ class OptunaSearch(LearningSearcher):
         steps = (intermediate_values or ()) if setup.objective.is_single else ()
         with quiet():
             self._open().view.add_trial(
-                finished_trial(params, distributions, values, state, steps, is_failed=error)
+                finished_trial(
+                    params,
+                    distributions,
+                    values,
+                    state,
+                    steps,
+                    constraints=setup.objective.violations_of(value),
+                    is_failed=error,
+                )
             )
 
     @property
@@ -672,6 +682,7 @@ class OpenedStudy:
                             point,
                             setup.space.distributions(point),
                             setup.objective.rewards(reward),
+                            constraints=setup.objective.violations_of(reward),
                         )
                     )
         return known

@@ -480,6 +480,8 @@ class Objective:
         Raises:
             ValueError: If it is no number, or not one for each metric.
         """
+        if isinstance(reward, Mapping):
+            reward = [reward.get(metric) for metric in self.metrics]
         given = [reward] if self.is_single and isinstance(reward, Real) else reward
         if (
             not isinstance(given, Sequence)
@@ -531,6 +533,10 @@ class Objective:
             if value is not None and not math.isnan(value)
         }
         return known if len(known) == len(values) else None
+
+    def violations_of(self, reward: Any) -> dict[str, float] | None:
+        """Return the constraints' values where a reward is a dictionary that has all of them."""
+        return self.violations(reward) if isinstance(reward, Mapping) else None
 
     def _named_bounds(self) -> Iterator[tuple[str, OutcomeConstraint]]:
         """Yield each bound under its metric, or in full where it is not the metric's first."""

@@ -307,9 +307,11 @@ def finished_trial(
     state: TrialState = TrialState.COMPLETE,
     intermediate_values: Sequence[float] = (),
     *,
+    constraints: Mapping[str, float] | None = None,
     is_failed: bool = False,
 ) -> FrozenTrial:
     """Return a finished trial for an externally evaluated configuration."""
+    violations = {_constraint(name): value for name, value in (constraints or {}).items()}
     return create_trial(
         state=state,
         params={name: params[name] for name in distributions},
@@ -318,7 +320,7 @@ def finished_trial(
         intermediate_values={
             step: float(value) for step, value in enumerate(intermediate_values, start=1)
         },
-        system_attrs={_FAILED: True} if is_failed else None,
+        system_attrs={**violations, **({_FAILED: True} if is_failed else {})},
     )
 
 
