@@ -8,6 +8,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, HyperBandScheduler, MOASHAScheduler
 from schedulers.decisions import Reason
+from searchers.objectives import outcome_constraints
 from tuner.whatif import ReplayEnding, TimedValue
 
 ASHA = {"max_t": 4, "reduction_factor": 2, "type": "stopping"}
@@ -174,6 +175,68 @@ def test_a_scheduler_with_several_metrics_is_measured_by_the_experiments(late_bl
         late_bloomer.path, MOASHAScheduler({"loss": "min", "nested/loss": "max"}, max_t=4)
     )
     assert (answer.metric, answer.replayed.best_value) == ("loss", 0.7)
+
+
+class TestTradeOffs:
+    @pytest.fixture
+    def grid(self, record, worlds):
+        """Three trials on the front, of which one has the lowest loss late, and a dominated one."""
+
+        class Costly(worlds.World):
+            def curve(self, config):
+                for result in super().curve(config):
+                    yield {**result, "cost": [1.0, 2.0, 3.0, 4.0][config["number"]]}
+
+        losses = [[4.0, 4.0, 4.0], [3.0, 2.0, 2.0], [9.0, 9.0, 9.0], [5.0, 5.0, 0.0]]
+        read = record(Costly(losses, [1.0] * 4)).grid
+        several = (("loss", "min"), ("cost", "min"))
+        return tune.ResultGrid(read.trials, read.experiment_path, read[0].rows, several=several)
+
+    def test_moasha_compares_the_metrics_of_the_experiment(self, grid):
+        answer = tune.what_if(grid, "moasha", max_t=3, reduction_factor=3, type="stopping")
+        assert (answer.metric, answer.mode) == ("loss", "min")
+        assert [trial.iterations for trial in answer.trials] == [3, 3, 1, 1]
+        assert answer.trade_off.front_in_full == ["t00003", "t00001", "t00000"]
+        assert answer.trade_off.front == ["t00001", "t00000"]
+        # From the reference (9.9, 4.3): 9.9 * 0.3 + 7.9 * 2 + 5.9 * 1 in full.
+        share = (7.9 * 2.3 + 5.9) / (9.9 * 0.3 + 7.9 * 2 + 5.9)
+        assert answer.trade_off.hypervolume_share == pytest.approx(share)
+        told = str(answer)
+        assert (
+            f"Front of loss (min), cost (min): {share:.1%} of the recorded hypervolume, and 2 of "
+            "the 3 trials on the recorded front"
+        ) in told
+        assert "told by 'loss', the first of several metrics; name another one with metric=" in told
+        assert json.loads(json.dumps(answer.as_dict()))["trade_off"]["front"] == [
+            "t00001",
+            "t00000",
+        ]
+
+    def test_a_metric_that_is_named_is_the_one_that_is_told(self, grid):
+        answer = tune.what_if(grid, "fifo", metric="cost")
+        assert (answer.replayed.best_trial_id, answer.mode) == ("t00000", "min")
+        assert answer.trade_off.hypervolume_share == 1.0
+        assert "first of several" not in str(answer)
+
+    def test_without_a_feasible_trial_there_is_no_front(self, grid):
+        limited = tune.ResultGrid(
+            grid.trials,
+            grid.experiment_path,
+            grid[0].rows,
+            several=grid.objectives,
+            constraints=outcome_constraints({"cost": "<= 0"}),
+        )
+        found = tune.what_if(limited, "fifo").trade_off
+        assert (found.front, found.hypervolume_share) == ([], None)
+        assert (
+            found.sentence
+            == "No feasible trial has a finite value of each of loss (min), cost (min)"
+        )
+
+    def test_one_metric_is_no_trade_off(self, late_bloomer):
+        answer = tune.what_if(late_bloomer.path, "fifo")
+        assert answer.trade_off is None
+        assert "trade_off" not in answer.as_dict()
 
 
 def test_the_constraints_of_the_experiment_count(record, worlds):

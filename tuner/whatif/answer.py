@@ -24,6 +24,8 @@ from .replay import ReplayedTrial, RunTotals, TimedValue, last_of, results_until
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .trade_off import TradeOff
+
 _MINUTE_S = 60.0
 
 
@@ -227,6 +229,8 @@ class WhatIf:
         caveats: Why the answer may be inexact, one sentence each.
         remarks: Messages of the scheduler.
         state: The scheduler's `debug_string` at the end.
+        trade_off: What is left of the Pareto front, where the experiment optimised several metrics;
+            else None.
     """
 
     experiment: str
@@ -244,6 +248,7 @@ class WhatIf:
     caveats: Sequence[str]
     remarks: Sequence[str]
     state: str
+    trade_off: TradeOff | None = None
 
     @property
     def saved_s(self) -> float:
@@ -430,6 +435,7 @@ class WhatIf:
             "caveats": self.caveats,
             "remarks": self.remarks,
             "state": self.state,
+            **({"trade_off": self.trade_off.as_dict()} if self.trade_off else {}),
             "trials": [trial.as_dict() for trial in self.trials],
         }
         return {name: _strict(value) for name, value in fields.items()}
@@ -522,6 +528,8 @@ def _best_id(totals: RunTotals) -> str:
 
 
 def _conclusions(answer: WhatIf) -> Iterator[str]:
+    if answer.trade_off:
+        yield answer.trade_off.sentence
     yield _quality(answer)
     best = answer.best_recorded
     if best is not None and best.ending is ReplayEnding.STOPPED:

@@ -34,6 +34,7 @@ from .replay import (
     slots_for,
 )
 from .shorter_search import ShorterSearch, shorter_search
+from .trade_off import trade_off_of
 
 if TYPE_CHECKING:
     from tuner.stopping.stop_search import StopSearch
@@ -43,6 +44,10 @@ _NOTABLE_DRIFT: Final = 0.2
 _REPORTED_TIME: Final = 4.0
 """Share by which it differs if training code reports its own ``time_this_iter_s``."""
 _MAJORITY: Final = 0.5
+_FIRST: Final = (
+    "the best trials, and what is lost of them, are told by {!r}, the first of several metrics; "
+    "name another one with metric="
+)
 
 
 def fresh_scheduler(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
@@ -104,6 +109,8 @@ def objective_for(
                 f"{type(scheduler).__name__}; leave one out"
             )
     name = metric or scheduler.metric or recording.metric
+    if not name and recording.several and _compares_all(scheduler, recording):
+        name = recording.several[0][0]
     if not name:
         listed = ", ".join(f"{metric!r} ({mode})" for metric, mode in recording.several)
         why = (
@@ -126,6 +133,16 @@ def objective_for(
             f"optimised {listed}"
         )
     return Objective(name, check_mode(direction))
+
+
+def _compares_all(scheduler: Scheduler, recording: Recording) -> bool:
+    """Return whether a scheduler works with several metrics, without one that is named."""
+    try:
+        return fresh_scheduler(scheduler, {}).set_search_properties(
+            None, None, objectives=recording.several, constraints=recording.constraints
+        )
+    except ValueError:
+        return False
 
 
 def connect(scheduler: Scheduler, objective: Objective, recording: Recording) -> None:
@@ -222,7 +239,8 @@ def what_if(
         slots: How many trials run at once, independent of their resources; None for as many as
             when recorded, which is one if they shared a process.
         metric: The metric that measures quality, flattened; None for the scheduler's own, or that
-            of the experiment.
+            of the experiment. Of several metrics it is the first one if the scheduler compares all
+            of them, and a `TradeOff` tells what is left of the Pareto front.
         mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None
             for that of the scheduler or the experiment.
         **arguments: Arguments of a scheduler given by name.
@@ -303,6 +321,7 @@ def _answer(
     mode: str | None,
 ) -> WhatIf:
     objective = objective_for(scheduler, recording, metric, mode)
+    is_first = not (metric or scheduler.metric or recording.metric)
     _check_reported(recording, objective.metric)
     slots = slots_for(recording, num_slots)
     description = description_of(scheduler)
@@ -337,7 +356,11 @@ def _answer(
         decisions=replayed.decisions,
         supposes_saves=supposes_saves,
         drift=drift,
-        caveats=tuple(_caveats(recording, outcomes, drift, supposes_saves=supposes_saves)),
+        caveats=(
+            *_caveats(recording, outcomes, drift, supposes_saves=supposes_saves),
+            *([_FIRST.format(objective.metric)] if is_first else []),
+        ),
+        trade_off=trade_off_of(recording, replayed),
         remarks=replayed.remarks,
         state=replayed.state,
     )

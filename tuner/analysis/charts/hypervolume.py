@@ -94,7 +94,7 @@ def reference_for(
         found = (_feasible_values(source, trial, objectives) for trial in source.trials)
         columns = zip(*(values for values in found if values), strict=True)
         return tuple(
-            _beyond_worst(column, mode)
+            beyond_worst(column, mode)
             for (_, mode), column in zip(objectives, columns, strict=False)
         )
     if not isinstance(given, Mapping):
@@ -110,7 +110,8 @@ def reference_for(
     return tuple(float(given[metric]) for metric in metrics)
 
 
-def _beyond_worst(values: Sequence[float], mode: str) -> float:
+def beyond_worst(values: Sequence[float], mode: str) -> float:
+    """Return a value that is worse than all by a tenth of their range."""
     low, high = min(values), max(values)
     return high + _MARGIN * (high - low) if mode == "min" else low - _MARGIN * (high - low)
 
