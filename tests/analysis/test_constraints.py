@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 import tuner as tune
@@ -210,12 +211,50 @@ def test_the_hypervolume_grows_with_feasible_trials_that_are_better_than_the_ref
     assert nothing["hypervolume"].tolist() == [0]
 
 
+def test_the_default_reference_is_beyond_values_that_are_all_equal(grid):
+    reported = {"accuracy": 0.5, "latency_ms": 0, "size_mb": 1}
+    results = grid({"t1": [reported], "t2": [reported]}, metric=None, mode=None, several=SEVERAL)
+    frame = results.hypervolume()
+    assert frame.attrs["reference"] == pytest.approx({"accuracy": 0.45, "latency_ms": 1 / 10})
+    assert frame["hypervolume"].tolist() == pytest.approx([0.005, 0.005])
+
+
+def test_numbers_of_numpy_are_numbers_in_references_and_weights(grid):
+    results = grid(
+        {"t1": [{"accuracy": 0.75, "latency_ms": 20}], "t2": [{"accuracy": 0.5, "latency_ms": 8}]},
+        None,
+        metric=None,
+        mode=None,
+        several=SEVERAL,
+    )
+    reference = {"accuracy": np.float32(0.25), "latency_ms": np.int64(40)}
+    assert results.hypervolume(reference)["hypervolume"].iloc[-1] == 0.5 * 20 + 0.25 * 12
+    weights = {"accuracy": np.float32(0), "latency_ms": np.array(1)}
+    assert results.get_best_result(weights=weights).trial_id == "t2"
+
+
+@pytest.mark.parametrize("names", [[], ["t1", "t2"]])
+def test_the_front_is_empty_before_anything_is_reported(grid, names):
+    results = grid({name: [] for name in names}, metric=None, mode=None, several=SEVERAL)
+    assert results.pareto().columns.tolist() == ["trial_id", "accuracy", "latency_ms", "size_mb"]
+    assert len(results.pareto()) == len(results.get_best_results()) == 0
+    assert results.hypervolume({"accuracy": 0.5, "latency_ms": 40})["hypervolume"].sum() == 0
+    assert results.hypervolume().attrs["reference"] == {}
+    assert len(results.plot.data.pareto()) == 0
+    with pytest.raises(RuntimeError, match="no trial reported a result"):
+        results.get_best_result(weights={"accuracy": 1})
+    if names:
+        with pytest.raises(ValueError, match="metric must be one that a trial reported"):
+            results.pareto(["accuracy", "size_mb"], ["max", "min"])
+
+
 @pytest.mark.parametrize(
     ("reference", "error", "message"),
     [
         ([0.5, 40], TypeError, "must be a dictionary by metric"),
         ({"accuracy": 0.5}, ValueError, "a finite number for each of accuracy, latency_ms"),
         ({"accuracy": 0.5, "latency_ms": math.inf}, ValueError, "a finite number for each"),
+        ({"accuracy": "0.5", "latency_ms": 40}, ValueError, "a finite number for each"),
     ],
 )
 def test_a_reference_that_is_no_point_is_refused(grid, reference, error, message):

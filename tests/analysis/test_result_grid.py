@@ -469,7 +469,7 @@ def test_several_objectives_are_known_to_the_grid_that_fit_returns_and_to_one_re
         assert known.get_best_result("accuracy").trial_id == front[0].trial_id
         with pytest.raises(
             ValueError,
-            match=r"has 2 objectives: accuracy, size; name one, weigh .* get_best_results\(\)",
+            match=r"has 2 objectives: accuracy, size; name one, weigh .* ResultGrid.pareto\(\)",
         ):
             known.get_best_result()
     assert [result.trial_id for result in grid.get_best_results(["size", "other"], ["min", "max"])]

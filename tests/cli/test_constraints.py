@@ -103,6 +103,29 @@ def test_several_metrics(call, limited):
     assert found["trial_id"] == "t00001"
 
 
+def failing(config):
+    raise ValueError(config["width"])
+
+
+def test_several_metrics_that_no_trial_has_reported(call, storage):
+    experiment = tune.Tuner(
+        failing,
+        param_space={"width": tune.grid_search([8, 4])},
+        tune_config=tune.TuneConfig(metric=["loss", "cost"], mode="min"),
+        run_config=tune.RunConfig(
+            name="failed",
+            storage_path=storage,
+            verbose=0,
+            executor="inline",
+            failure_config=tune.FailureConfig(fail_script=False),
+        ),
+    )
+    path = Path(experiment.fit().experiment_path)
+    assert call("best", path, code=1).stderr == (
+        "tuner best: no trial has a finite value of each of min loss, min cost yet\n"
+    )
+
+
 @pytest.mark.parametrize("metric", ["loss", ["loss", "cost"]])
 def test_no_feasible_trial(call, limited, metric):
     experiment = limited("none", metric, limit="<= 1")
@@ -134,3 +157,9 @@ def test_a_replay_finds_the_best_feasible_trial(call, limited):
     assert (answer.chosen_rank, answer.regret) == (1, 0)
     assert [outcome.is_feasible for outcome in answer.trials] == [False, True, True]
     assert answer.in_full.best_at_any_iteration == answer.replayed.best_value == 0.25
+
+
+def test_a_replay_finds_nothing_where_no_trial_is_feasible(limited):
+    answer = tune.what_if(limited("none", limit="<= 1"), "fifo")
+    assert answer.chosen is None
+    assert "Nothing is found: no trial is feasible\n" in str(answer)

@@ -116,6 +116,11 @@ class ExperimentAnalysis:
         self._grid = experiment
 
     @property
+    def grid(self) -> ResultGrid:
+        """The same results with the names of today, such as ``grid.pareto()``."""
+        return self._grid
+
+    @property
     def trials(self) -> list[Trial]:
         """All trials in the order of creation."""
         return list(self._grid.trials)

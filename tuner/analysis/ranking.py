@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
-from searchers.objectives.outcome_constraint import Constraints
+from searchers.objectives.outcome_constraint import Constraints, number_of
 from tuner.core.feasibility import is_feasible
 from tuner.core.metric_watch import meant_by
 from tuner.core.result import DELIMITER, TRAINING_ITERATION
@@ -91,8 +91,8 @@ def objective_of(
         names = ", ".join(name for name, _ in several)
         raise ValueError(
             f"metric must be given, as the experiment has {len(several)} objectives: {names}; "
-            f"name one, weigh them with get_best_result(weights=...), or take the Pareto front "
-            f"with get_best_results()"
+            "name one, weigh them with ResultGrid.get_best_result(weights=...), or take the Pareto "
+            "front with ResultGrid.pareto()"
         )
     if not metric:
         raise ValueError(
@@ -118,6 +118,12 @@ def is_finite(value: Any) -> TypeGuard[float]:
         return is_number(value) and math.isfinite(value)
     except OverflowError:  # an integer beyond the range of floats
         return False
+
+
+def given_number(value: Any) -> float:
+    """Return a number of the user's, one of NumPy included, as a float; NaN for anything else."""
+    number = number_of(value)
+    return math.nan if number is None else number
 
 
 def rank(value: float, mode: Mode) -> tuple[bool, float]:

@@ -448,7 +448,7 @@ class ResultGrid(Sequence["Result"]):
 
         Raises:
             ValueError: If they are not at least two with as many modes, or no trial reported one of
-                the metrics.
+                those that are given.
         """
         from .charts.pareto import checked_objectives  # noqa: PLC0415  (of several metrics only)
         from .trade_offs import front_of  # noqa: PLC0415  (likewise)
@@ -521,8 +521,9 @@ class ResultGrid(Sequence["Result"]):
             reference: The corner from which it is measured: a value for each metric, in its own
                 units, that is just not acceptable any more, e.g. ``{"accuracy": 0.5, "latency_ms":
                 100}``. Trials that are not better than it in each metric add nothing. None for a
-                tenth of the feasible trials' range beyond their worst value of each metric, which
-                tells how a search went on; give one to compare experiments.
+                tenth of the feasible trials' range beyond their worst value of each metric (of the
+                value itself, where all are equal), which tells how a search went on; give one to
+                compare experiments.
             metrics: As for `get_best_results`.
             modes: As for `get_best_results`.
 

@@ -18,7 +18,8 @@ from .charts.hypervolume import HypervolumeStep, hypervolume_steps, reference_fo
 from .charts.pareto import checked_objectives
 from .flat_results import flat_config
 from .frames import in_order_of_appearance, to_frame
-from .ranking import config_of, is_finite
+from .ranking import config_of, given_number
+from .shortfalls import check_reported
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +92,9 @@ def compromise(
     front = front_of(source, objectives)
     if not front:
         why = why_none_feasible(source.trials, source.constraints)
+        if not why:
+            for metric, _ in objectives:
+                check_reported(source.trials, metric, is_default=True)
         raise RuntimeError(why or "no trial has a finite value of each objective")
     values = [values_of(trial, objectives, source.value_of) or () for trial in front]
     points = minimised(values, [mode for _, mode in objectives])
@@ -118,15 +122,14 @@ def _checked_weights(objectives: Objectives, weights: Mapping[str, float]) -> li
             f"weights must be a dictionary by metric, such as {dict.fromkeys(metrics, 0.5)}, got "
             f"{weights!r}"
         )
-    unknown = [metric for metric in weights if metric not in metrics]
-    numbers = list(weights.values())
+    numbers = {metric: given_number(weight) for metric, weight in weights.items()}
     if (
-        unknown
-        or not all(is_finite(number) and number >= 0 for number in numbers)
-        or not any(numbers)
+        not numbers.keys() <= set(metrics)
+        or not all(0 <= number < math.inf for number in numbers.values())
+        or not any(numbers.values())
     ):
         raise ValueError(
             f"weights must be numbers from 0 on, not all of them 0, for some of the objectives "
             f"{', '.join(metrics)}, got {dict(weights)!r}"
         )
-    return [float(weights.get(metric, 0.0)) for metric in metrics]
+    return [numbers.get(metric, 0.0) for metric in metrics]

@@ -547,6 +547,8 @@ def _conclusions(answer: WhatIf) -> Iterator[str]:
 def _quality(answer: WhatIf) -> str:
     chosen, regret = answer.chosen, answer.regret
     if chosen is None or regret is None:
+        if answer.trials and not any(outcome.is_feasible for outcome in answer.trials):
+            return "Nothing is found: no trial is feasible"
         return f"Nothing is found: no trial has a finite last {answer.metric}"
     ranked = (
         f"rank {answer.chosen_rank} of {len(answer.trials)} as recorded"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from searchers.objectives import hypervolumes, minimised
-from tuner.analysis.ranking import is_finite
+from tuner.analysis.ranking import given_number
 from tuner.core.pareto import Objectives, values_of
 from tuner.core.trial import Trial
 
@@ -76,7 +77,7 @@ def reference_for(
         source: The experiment.
         objectives: The metrics with their modes.
         given: A value for each metric; None for one that is worse than the worst one of a feasible
-            trial by a tenth of their range.
+            trial by a tenth of their range, or of the value itself where all are equal.
 
     Returns:
         The point; empty if none is given and no trial is feasible.
@@ -102,18 +103,21 @@ def reference_for(
             f"reference must be a dictionary by metric, such as {dict.fromkeys(metrics, 1.0)}, got "
             f"{given!r}"
         )
-    if set(given) != set(metrics) or not all(map(is_finite, given.values())):
+    numbers = {metric: given_number(value) for metric, value in given.items()}
+    if numbers.keys() != set(metrics) or not all(map(math.isfinite, numbers.values())):
         raise ValueError(
             f"reference must have a finite number for each of {', '.join(metrics)}, got "
             f"{dict(given)!r}; give a value that is just not acceptable in the metric's units"
         )
-    return tuple(float(given[metric]) for metric in metrics)
+    return tuple(numbers[metric] for metric in metrics)
 
 
 def beyond_worst(values: Sequence[float], mode: str) -> float:
     """Return a value that is worse than all by a tenth of their range."""
     low, high = min(values), max(values)
-    return high + _MARGIN * (high - low) if mode == "min" else low - _MARGIN * (high - low)
+    # Of values that are all equal, a share of them: without a margin nothing had a volume.
+    margin = _MARGIN * (high - low or abs(high) or 1.0)
+    return high + margin if mode == "min" else low - margin
 
 
 def hypervolume_figure(steps: Sequence[HypervolumeStep], *, is_over_time: bool) -> go.Figure:

@@ -53,7 +53,7 @@ def checked_objectives(
 
     Raises:
         ValueError: If there are not at least two different metrics and as many modes, or no trial
-            reported one of the metrics.
+            reported one of the given metrics.
     """
     known_modes = dict(source.objectives)
     if metrics is None:
@@ -61,12 +61,13 @@ def checked_objectives(
             raise ValueError(
                 f"modes must be given with metrics, got modes={modes!r} alone; pass both or none"
             )
-        metrics = list(known_modes)
-        if len(metrics) < 2:  # noqa: PLR2004  (a trade-off)
+        if len(known_modes) < 2:  # noqa: PLR2004  (a trade-off)
             raise ValueError(
                 "metrics must be given, as the experiment does not have several objectives; pass "
                 "at least two, and their modes"
             )
+        # They need not be reported yet: then no trial is on the front.
+        return [(metric, check_mode(mode)) for metric, mode in known_modes.items()]
     chosen = [known_modes.get(metric) for metric in metrics] if modes is None else list(modes)
     if (
         isinstance(metrics, str)
