@@ -34,6 +34,10 @@ class TimedSearcher(Searcher):
     It adds the number of a training seed to each suggestion, if the table has several.
     """
 
+    # The searchers that are compared with several metrics take both.
+    takes_several_metrics = True
+    takes_constraints = True
+
     def __init__(self, searcher: Searcher, table: Table, seed: int) -> None:
         self._searcher = searcher
         self._table = table
@@ -101,7 +105,7 @@ def run_ours(method: Ours, table: Table, seed: int) -> Trace:
     timed = TimedSearcher(searcher, table, seed)
     simulation = simulate(
         _curves(table),
-        param_space={axis.name: _domain(axis, table.grid) for axis in table.grid.axes},
+        param_space={axis.name: domain_of(axis, table.grid) for axis in table.grid.axes},
         tune_config=tune.TuneConfig(
             metric="loss",
             mode="min",
@@ -140,7 +144,8 @@ def _scheduler(name: str, searcher: Searcher, num_epochs: int) -> Scheduler:
     return ASHAScheduler(max_t=num_epochs, grace_period=1, reduction_factor=3, type=name)
 
 
-def _domain(axis: Axis, grid: Grid) -> Any:
+def domain_of(axis: Axis, grid: Grid) -> Any:
+    """Return the domain of an axis, as an experiment declares it."""
     domain = (
         tune.choice(list(axis.values))
         if axis.scale == "choice"

@@ -88,14 +88,25 @@ def best_of(problem: Problem, num_evaluations: int, known: Best | None = None) -
             "give --evaluations more"
         )
     if known is None:
-        ideal, nadir = archive.costs.min(axis=0), archive.costs.max(axis=0)
-        # Where the front is short, or one point, few results would count.
-        reference = np.maximum(nadir + MARGIN * (nadir - ideal), np.median(feasible, axis=0))
-        known = Best(_rounded(ideal), _rounded(reference), 0.0, 0)
+        ideal, reference = reference_of(archive.costs, np.array(feasible))
+        known = Best(ideal, reference, 0.0, 0)
     volume = hypervolume(known.unit(archive.costs), np.ones(len(problem.objectives)))
     if volume < known.hypervolume:
         return known
     return dataclasses.replace(known, hypervolume=round(volume, 6), num_evaluations=num_evaluations)
+
+
+def reference_of(front: Values, feasible: Values) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the smallest costs on a front, and the reference point beyond it; see `MARGIN`.
+
+    Args:
+        front: Costs of the best front, a row for each configuration.
+        feasible: Costs of random feasible configurations.
+    """
+    ideal, nadir = front.min(axis=0), front.max(axis=0)
+    # Where the front is short, or one point, few results would count.
+    reference = np.maximum(nadir + MARGIN * (nadir - ideal), np.median(feasible, axis=0))
+    return _rounded(ideal), _rounded(reference)
 
 
 def write_best(names: Sequence[str], num_evaluations: int) -> None:

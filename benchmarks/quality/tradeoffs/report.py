@@ -142,7 +142,7 @@ def _differences(
             continue
         both = [kept for kept in records if kept.method in {ours, name}]
         comparison = compare(both, problems, shared, floor=FLOOR)
-        cells = [_cell(comparison.difference(ours, name, share)) for share in (None, 0.5, 1.0)]
+        cells = [cell(comparison.difference(ours, name, share)) for share in (None, 0.5, 1.0)]
         ends = comparison.logs(ours)[..., -1] - comparison.logs(name)[..., -1]
         won = ((ends < 0) + (ends == 0) / 2).mean()
         yield (f"| {_about(name)} | {len(problems)} x {shared} | {' | '.join(cells)} | {won:.0%} |")
@@ -164,6 +164,7 @@ def _about(name: str) -> str:
     return f"{METHODS[name].about} (`{name}`)" if name in METHODS else f"`{name}`"
 
 
-def _cell(interval: Interval) -> str:
+def cell(interval: Interval) -> str:
+    """Return an interval as text, bold where it excludes zero."""
     text = f"{interval.mean:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
     return text if interval.verdict == "open" else f"**{text}**"
