@@ -8,7 +8,7 @@ categories count as numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from math import prod
@@ -117,16 +117,8 @@ class Encoding:
         from .feasible_region import FeasibleRegion  # noqa: PLC0415
 
         return FeasibleRegion(
-            self._space,
-            self.columns,
-            decide=self._is_feasible,
-            draw=self._from_cube,
-            settle=self._settled,
+            self._space, self.columns, self._active, draw=self._from_cube, snap=self._snapped
         )
-
-    def _is_feasible(self, vector: Sequence[float]) -> bool:
-        values = self.decoded(vector)
-        return not self.missing(values) and self._space.allows(values)
 
     def allows(self, vector: Sequence[float]) -> bool:
         """Return whether the configuration of a vector satisfies the relation of the space."""
@@ -254,10 +246,13 @@ class Encoding:
             parents: What each of them was changed from; what violates the relation of the space is
                 moved towards it.
         """
-        snapped = self._active.masked(self._rounded(vectors))
+        snapped = self._snapped(vectors)
         if self._region is None:
             return snapped
         return self._region.repaired(snapped, parents, self.branch)
+
+    def _snapped(self, vectors: Array) -> Array:
+        return self._active.masked(self._rounded(vectors))
 
     def _rounded(self, vectors: Array) -> Array:
         snapped = np.where(self.is_category, vectors, np.minimum(np.maximum(vectors, 0.0), 1.0))
@@ -358,17 +353,20 @@ class ActiveParameters:
     """
 
     def __init__(self, parameters: Sequence[Parameter], columns: Sequence[Column]) -> None:
-        places = {parameter.name: place for place, parameter in enumerate(parameters)}
+        self._places = {parameter.name: place for place, parameter in enumerate(parameters)}
+        self._columns = columns
         self._gates = [
-            (
-                place,
-                [
-                    _Gate(places[condition.name], columns[places[condition.name]], condition)
-                    for condition in parameter.conditions
-                ],
-            )
+            (place, self._gates_of(parameter.conditions))
             for place, parameter in enumerate(parameters)
             if parameter.conditions
+        ]
+
+    def _gates_of(self, conditions: Iterable[Condition]) -> list[_Gate]:
+        return [
+            _Gate(
+                self._places[condition.name], self._columns[self._places[condition.name]], condition
+            )
+            for condition in conditions
         ]
 
     def masked(self, vectors: Array) -> Array:
@@ -386,6 +384,27 @@ class ActiveParameters:
             for gate in gates:
                 masked[~gate.is_open(masked), place] = np.nan
         return masked
+
+    def are_complete(self, masked: Array) -> Array:
+        """Return for each vector, as from `masked`, whether it has all active parameters."""
+        is_missing: Array = np.isnan(masked)
+        for place, gates in self._gates:
+            for gate in gates:
+                is_missing[:, place] &= gate.is_open(masked)
+        complete: Array = np.logical_not(is_missing.any(axis=1))
+        return complete
+
+    def test_of(self, conditions: Sequence[Condition]) -> Callable[[Array], Array]:
+        """Return a function that returns for each vector whether these conditions hold."""
+        gates = self._gates_of(conditions)
+
+        def are_met(vectors: Array) -> Array:
+            is_met: Array = np.ones(len(vectors), dtype=bool)
+            for gate in gates:
+                is_met &= gate.is_open(vectors)
+            return is_met
+
+        return are_met
 
 
 @final

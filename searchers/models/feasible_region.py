@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
 import numpy as np
 
 from searchers.seeding import generator
-from searchers.space import Path, SearchSpace
-from searchers.space.relations import MAX_DRAWS, UNKNOWN, Relation, at
+from searchers.space import SearchSpace
+from searchers.space.relations import MAX_DRAWS, Relation
+
+from .relation_on_vectors import RelationOnVectors
 
 if TYPE_CHECKING:
     from .columns import Column
+    from .encoding import ActiveParameters
 
 Array = np.ndarray[Any, Any]
 
@@ -43,10 +45,9 @@ class FeasibleRegion:
     Args:
         space: The space, which has a relation.
         columns: The columns of vectors.
-        decide: Returns whether a vector has an entry for each active parameter, and satisfies the
-            relation.
+        active: Finds the inactive parameters of vectors.
         draw: Returns valid vectors for points of the unit cube.
-        settle: Returns the vector of the nearest configuration.
+        snap: Returns vectors with entries rounded to valid values, NaN if inactive.
 
     Raises:
         ValueError: If no draw satisfies the relation.
@@ -56,16 +57,15 @@ class FeasibleRegion:
         self,
         space: SearchSpace,
         columns: Sequence[Column],
+        active: ActiveParameters,
         *,
-        decide: Callable[[Sequence[float]], bool],
         draw: Callable[[Array], Array],
-        settle: Callable[[Sequence[float]], list[float]],
+        snap: Callable[[Array], Array],
     ) -> None:
         relation = cast("Relation", space.where)
         self._is_category = np.array([bool(each.num_categories) for each in columns])
-        is_simple = not space.is_conditional and relation.names is not None
-        self.allows = decided_by_columns(relation, columns, space.space) if is_simple else decide
-        self._settle = settle
+        self.are_allowed = RelationOnVectors(space, columns, active)
+        self._snap = snap
         self._anchors = self._sampled(relation, len(columns), draw)
 
     def restricted_to(self, place: int, entry: float) -> Array:
@@ -73,9 +73,9 @@ class FeasibleRegion:
         anchors: Array = self._anchors[self._anchors[:, place] == entry]
         return anchors
 
-    def are_allowed(self, vectors: Array) -> Array:
-        """Return for each vector whether it is feasible."""
-        return np.array([self.allows(row) for row in vectors.tolist()], dtype=bool)
+    def allows(self, vector: Sequence[float]) -> bool:
+        """Return whether a vector has all active parameters, and satisfies the relation."""
+        return bool(self.are_allowed(np.array([vector]))[0])
 
     def redrawn(
         self,
@@ -106,8 +106,8 @@ class FeasibleRegion:
                 return found
         anchors = self._anchors if branch is None else self.restricted_to(*branch)
         if len(anchors):
-            for place in np.flatnonzero(is_bad):
-                found[place] = self._moved(found[place], anchors[rng.integers(len(anchors))])
+            goals = anchors[rng.integers(len(anchors), size=int(is_bad.sum()))]
+            found[is_bad] = self._moved(found[is_bad], goals)
         return found
 
     def repaired(
@@ -127,11 +127,15 @@ class FeasibleRegion:
         found = np.array(vectors)
         anchors = self._anchors if branch is None else self.restricted_to(*branch)
         goals = {} if towards is None else self._feasible_goals(towards, places)
-        for place in places:
-            if place in goals:
-                found[place] = self._moved(found[place], goals[place])
-            elif len(anchors):
-                found[place] = self._moved(found[place], self._nearest(found[place], anchors))
+        if len(anchors):
+            goals |= {
+                place: self._nearest(found[place], anchors)
+                for place in places
+                if place not in goals
+            }
+        moved = [place for place in places if place in goals]
+        if moved:
+            found[moved] = self._moved(found[moved], np.array([goals[place] for place in moved]))
         return found
 
     def settled(self, vector: Sequence[float]) -> list[float]:
@@ -142,26 +146,32 @@ class FeasibleRegion:
         return nearest
 
     def _feasible_goals(self, towards: Array, places: Sequence[int]) -> dict[int, Array]:
-        known: dict[bytes, bool] = {}  # many share a parent
-        for row in towards[places]:
-            if row.tobytes() not in known:
-                known[row.tobytes()] = self.allows(row.tolist())
-        return {place: towards[place] for place in places if known[towards[place].tobytes()]}
+        # Many share a parent.
+        parents, numbers = np.unique(towards[places], axis=0, return_inverse=True)
+        is_goal = self.are_allowed(parents)[numbers.ravel()]
+        return {place: towards[place] for place in np.array(places)[is_goal].tolist()}
 
-    def _moved(self, vector: Array, goal: Array) -> Array:
-        """Return the first feasible vector on the way to a feasible one."""
-        is_alike = bool((np.isnan(vector) == np.isnan(goal)).all())
+    def _moved(self, vectors: Array, goals: Array) -> Array:
+        """Return for each vector the first feasible one on the way to its goal, which is one."""
+        found = np.array(goals)
+        places = np.arange(len(vectors))
+        are_alike = (np.isnan(vectors) == np.isnan(goals)).all(axis=1)
         for share in SHARES:
-            takes_goal = share >= 0.5 or not is_alike  # noqa: PLR2004
-            between = vector + share * (goal - vector)
-            if takes_goal:
-                between = np.where(np.isnan(between) | self._is_category, goal, between)
-            else:
-                between = np.where(self._is_category, vector, between)
-            settled = self._settle(between.tolist())
-            if self.allows(settled):
-                return np.array(settled)
-        return goal
+            start, goal = vectors[places], goals[places]
+            takes_goal = ~are_alike[places] if share < 0.5 else np.ones(len(places), dtype=bool)  # noqa: PLR2004
+            between = start + share * (goal - start)
+            between = np.where(
+                takes_goal[:, None],
+                np.where(np.isnan(between) | self._is_category, goal, between),
+                np.where(self._is_category, start, between),
+            )
+            snapped = self._snap(between)
+            is_allowed = self.are_allowed(snapped)
+            found[places[is_allowed]] = snapped[is_allowed]
+            places = places[~is_allowed]
+            if not len(places):
+                break
+        return found
 
     def _nearest(self, vector: Array, anchors: Array) -> Array:
         gaps = np.where(self._is_category, anchors != vector, np.abs(anchors - vector))
@@ -177,32 +187,11 @@ class FeasibleRegion:
         # The same in each session: a generator of its own, whatever the experiment's seed.
         rng, found = generator(0, 0), list[list[float]]()
         for num_drawn in range(_AT_ONCE, MAX_DRAWS + 1, _AT_ONCE):
-            for row in draw(rng.random((_AT_ONCE, num_columns))).tolist():
-                settled = self._settle(row)
-                if self.allows(settled):
-                    found.append(settled)
+            snapped = self._snap(draw(rng.random((_AT_ONCE, num_columns))))
+            found += snapped[self.are_allowed(snapped)].tolist()
             is_enough = len(found) >= MIN_ANCHORS and num_drawn >= ENOUGH_DRAWS
             if is_enough or len(found) >= NUM_ANCHORS:
                 break
         if not found:
             raise relation.unsatisfied(MAX_DRAWS)
         return np.array(found[:NUM_ANCHORS])
-
-
-def decided_by_columns(
-    relation: Relation, columns: Sequence[Column], space: Mapping[str, Any]
-) -> Callable[[Sequence[float]], bool]:
-    """Return a function that decides about a vector without making a configuration of it."""
-    places = {column.steps: (place, column) for place, column in enumerate(columns)}
-    constants = {path: at(space, path) for path in relation.names or () if path not in places}
-
-    def decide(vector: Sequence[float]) -> bool:
-        def read(path: Path) -> Any:
-            if path not in places:
-                return constants[path]
-            place, column = places[path]
-            return UNKNOWN if math.isnan(vector[place]) else column.decode(vector[place])
-
-        return relation.decide(read)
-
-    return decide

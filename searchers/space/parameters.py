@@ -149,7 +149,7 @@ class ParameterTable:
     """
 
     def __init__(self, space: Mapping[str, Any]) -> None:
-        found_leaves = list(walk(space))
+        found_leaves = self._leaves = list(walk(space))
         check_unique_names(leaf.path for leaf in found_leaves)
         check_unique_names(leaf.steps for leaf in found_leaves)
         words = {leaf.steps: leaf for leaf in found_leaves if is_word(leaf.node)}
@@ -168,19 +168,39 @@ class ParameterTable:
         self.by_name = every
 
     def _parameter(self, leaf: _Leaf, name: str) -> Parameter:
-        conditions = (
-            condition
-            for steps in dict.fromkeys(guard.steps for guard in leaf.guards)
-            for condition in self.conditions[steps]
-        )
         return Parameter(
             name,
             leaf.path,
             _domain(leaf.node),
-            tuple(conditions),
+            self._conditions_of(leaf),
             is_grid(leaf.node),
             leaf.steps,
         )
+
+    def _conditions_of(self, leaf: _Leaf) -> tuple[Condition, ...]:
+        return tuple(
+            condition
+            for steps in dict.fromkeys(guard.steps for guard in leaf.guards)
+            for condition in self.conditions[steps]
+        )
+
+    def found_at(self, path: Path) -> Iterator[tuple[Path, Any, tuple[Condition, ...]]]:
+        """Yield what configurations may have at a path: steps, entry of the space, conditions.
+
+        One of several is there at a time. Of a choice between sub-spaces, each that is a dictionary
+        or a list is yielded as it is declared.
+        """
+        for leaf in self._leaves:
+            if leaf.path != path:
+                continue
+            conditions = self._conditions_of(leaf)
+            if not isinstance(leaf.node, Branching):
+                yield leaf.steps, leaf.node, conditions
+                continue
+            for number, option in enumerate(leaf.node.options):
+                if isinstance(option, dict | list | tuple):
+                    is_chosen = Condition(flat_name(leaf.steps), (number,))
+                    yield (*leaf.steps, number), option, (*conditions, is_chosen)
 
 
 @final

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from .conditions import holds_words, is_word, plain_values
 from .declared_space import check_not_nested, where_of
 from .domains import Categorical, Domain, checked_value, sample
-from .parameters import Drawn, Parameter, ParameterTable, all_values, num_assignments
+from .parameters import Condition, Drawn, Parameter, ParameterTable, all_values, num_assignments
 from .sample_from import SampleFrom
 from .tree import (
     DELIMITER,
@@ -136,6 +136,10 @@ class SearchSpace:
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters, each after those it depends on, without computed ones."""
         return self._table.parameters
+
+    def found_at(self, path: Path) -> Iterator[tuple[Path, Any, tuple[Condition, ...]]]:
+        """Yield what configurations may have at a path, see `ParameterTable.found_at`."""
+        return self._table.found_at(path)
 
     def active(self, values: Mapping[str, Any]) -> tuple[Parameter, ...]:
         """Return the active parameters, in the order of `parameters`.
@@ -319,7 +323,15 @@ class SearchSpace:
         Args:
             assignments: Values by path, as from `assignments`, but for computed ones.
         """
-        return self.where is None or self.where.holds(self._drawn(assignments, None).config)
+        if self.where is None:
+            return True
+        if self.where.names is None or self.is_conditional:
+            return self.where.holds(self._drawn(assignments, None).config)
+        from .relations import at  # noqa: PLC0415  (spaces with a relation only)
+
+        return self.where.decide(
+            lambda path: assignments[path] if path in assignments else at(self.space, path)
+        )
 
     def check_satisfiable(
         self, assignments: Mapping[Path, Any] | None = None, what: str = ""
