@@ -18,7 +18,9 @@ from searchers.objectives.outcome_constraint import (
     outcome_constraints,
 )
 from searchers.seeding import seeded_global_rngs
+from searchers.space import flat_name
 from searchers.space.domains import Categorical, Domain, Float, Integer
+from searchers.space.linear_parts import linear_parts
 from searchers.space.parameters import num_values
 
 from .library_search import IncrementalSearch, Values, finite
@@ -29,6 +31,9 @@ _BOUND: Final = re.compile(
 )
 """A constraint on one metric; others are sums, or relative to a baseline."""
 _NAME: Final = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_MARGIN: Final = 1e-6
+"""Distance from the end of a linear inequality, as a part of the range of each number: the model
+proposes ends themselves, and a little more."""
 _WARNING: Final = 30
 """``logging.WARNING``: searchers do not import logging."""
 
@@ -136,6 +141,7 @@ class AxSearch(IncrementalSearch):
     extra = library = "ax"
     searchable: ClassVar[tuple[type[Domain], ...]] = (Categorical, Float, Integer)
     remedy = "use uniform over the range that matters"
+    num_tries = 5  # each takes seconds
 
     def __init__(  # noqa: PLR0917  (Ray Tune's signature)
         self,
@@ -348,7 +354,8 @@ class AxSearch(IncrementalSearch):
         client.configure_experiment(
             parameters=[self._parameter(name, domain) for name, domain in self._varied.items()],
             parameter_constraints=[
-                self._renamed(constraint) for constraint in self._parameter_constraints
+                *(self._renamed(constraint) for constraint in self._parameter_constraints),
+                *self._linear_constraints(),
             ],
         )
         # Under names of our own: Ax takes no nested ones, nor bounds of the only objective.
@@ -370,6 +377,38 @@ class AxSearch(IncrementalSearch):
             allow_exceeding_initialization_budget=True,
         )
         return client
+
+    def _linear_constraints(self) -> Iterator[str]:
+        """Yield what Ax can take of the relation of the space; it refuses logarithmic scales."""
+        where, varied = self._space.where, self._varied
+        if where is None or where.text is None:
+            return
+        for part in linear_parts(where.text, self._space.space):
+            domains = {path: self._space.domains[path] for path in part.factors}
+            terms, most = [], part.most
+            for path, domain in domains.items():
+                factor, name = part.factors[path], flat_name(path)
+                if not isinstance(domain, Float | Integer) or domain.is_log:
+                    break
+                if name in varied:
+                    terms.append(f"{factor!r} * {_ax_name(name)}")
+                    if isinstance(domain, Float):
+                        most -= _MARGIN * abs(factor) * (domain.upper - domain.lower)
+                else:
+                    most -= factor * domain.from_unit(0)
+            else:
+                if terms:
+                    yield f"{' + '.join(terms)} <= {most!r}"
+
+    def _refuse_proposal(self) -> None:
+        # An abandoned trial hardly keeps the model from proposing its neighbours.
+        number, worst = self._unfinished.pop(len(self._history)), self._index_of_worst()
+        self._num_known = len(self._history)
+        with _quiet(self):
+            if worst is None:
+                self._client.mark_trial_abandoned(number)
+            else:
+                self._finish_failed(worst, number)
 
     def _propose(self, seed: int) -> Values | None:
         with _quiet(self):

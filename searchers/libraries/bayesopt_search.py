@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, ClassVar, Final, final
+
+import numpy as np
 
 from searchers.learning_searcher import FailedTrials
 from searchers.seeding import generator
@@ -16,6 +18,8 @@ from .library_search import LibrarySearch, Observation, Values
 
 DEFAULT_UTILITY: Final = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
 _KINDS: Final = ("ucb", "ei", "poi")
+_REFUSED: Final = 1e6
+"""What is added to the value, which the library minimises, where the relation does not hold."""
 _UTILITY_KEYS: Final = ("kind", "kappa", "xi", "kappa_decay", "kappa_decay_delay")
 
 
@@ -26,7 +30,8 @@ class BayesOptSearch(LibrarySearch):
     Each parameter is searched on its own scale, linear or logarithmic, and integers are rounded. A
     running trial counts with the mean value of the others, a failed one with the worst value so
     far, so that neither is proposed again at once. A trial that a scheduler or stopper ended counts
-    with its last value.
+    with its last value. Where the space has a relation, the acquisition function is maximised among
+    what satisfies it.
 
     Args:
         space: The search space, if ``param_space`` does not define it: a dictionary with domains,
@@ -206,8 +211,7 @@ class BayesOptSearch(LibrarySearch):
             observation.value for observation in self._history if observation.value is not None
         ]
         if len(self._history) < self._num_random or not finished:
-            rng = generator(seed, 0)
-            return {name: domain.sample(rng) for name, domain in parameters.items()}
+            return self._drawn(generator(seed, 0), {})
         # The library only sees unit intervals: the domains handle logarithmic scales and rounding.
         # Duplicates must be allowed, since points repeat by rounding.
         optimizer = self._module().BayesianOptimization(
@@ -237,6 +241,34 @@ class BayesOptSearch(LibrarySearch):
         return worst if observation.is_over else mean
 
     def _acquisition(self) -> Any:
+        """Return the acquisition function, which is low where the relation does not hold."""
+        acquisition = self._plain_acquisition()
+        if self._space.where is not None:
+            # The only place where the library compares configurations before it proposes one.
+            prepared = acquisition._get_acq  # noqa: SLF001
+            acquisition._get_acq = lambda **given: self._restricted(prepared(**given))  # noqa: SLF001
+        return acquisition
+
+    def _restricted(self, minimised: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def restricted(units: Any) -> Any:
+            rows = units.reshape(-1, len(self._parameters)).tolist()
+            values = np.array(minimised(units))
+            is_refused = [not self._allows_units(row) for row in rows]
+            values[is_refused] = np.abs(values[is_refused]) + _REFUSED
+            return values
+
+        return restricted
+
+    def _allows_units(self, units: Sequence[float]) -> bool:
+        domains = self._space.domains.items()
+        return self._space.allows(
+            {
+                path: domain.from_unit(unit)
+                for (path, domain), unit in zip(domains, units, strict=True)
+            }
+        )
+
+    def _plain_acquisition(self) -> Any:
         kinds, utility = self._module(".acquisition"), self._utility
         if utility["kind"] == "ei":
             return kinds.ExpectedImprovement(xi=utility["xi"])

@@ -66,7 +66,6 @@ class HyperOptSearch(LibrarySearch):
         reproducible.
     """
 
-    takes_where = True
     extra = library = "hyperopt"
     searchable: ClassVar[tuple[type[Domain], ...]] = (Categorical, Float, Integer, Normal)
     remedy = "use a range or a choice"

@@ -20,12 +20,11 @@ from searchers.space import Path, SearchSpace, flat_name, merge
 from searchers.space.declared_space import like
 from searchers.space.domains import Categorical, Domain
 from searchers.space.foreign_domains import check_own_space
+from searchers.space.relations import MAX_DRAWS, Relation
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-_MAX_TRIES = 20
-"""How often a library is asked again that proposes what an earlier declaration has run."""
 Values = dict[str, Any]
 """Searched parameters by flattened name: numbers unchanged, categories by index."""
 
@@ -63,6 +62,9 @@ class LibrarySearch(LearningSearcher, ABC):
     or stopper ended counts with its last value; one that failed, or whose last value is missing,
     NaN or infinite, as failed. One that was stopped before it reported a value is ignored.
 
+    A proposal that violates the relation of the space is refused: the library is told in
+    `_refuse_proposal`, and asked again, `num_tries` times; then one is drawn at random.
+
     Args: See `LearningSearcher`.
 
     Attributes:
@@ -71,13 +73,17 @@ class LibrarySearch(LearningSearcher, ABC):
         hidden: Modules that cannot be imported while the library is.
         searchable: The kinds of domains that it supports.
         remedy: What to do about another one, for the message.
+        num_tries: How often the library is asked again that proposes what an earlier declaration
+            has run, or what violates the relation of the space.
     """
 
+    takes_where = True
     extra: ClassVar[str]
     library: ClassVar[str]
     hidden: ClassVar[tuple[str, ...]] = ()
     searchable: ClassVar[tuple[type[Domain], ...]]
     remedy: ClassVar[str]
+    num_tries: ClassVar[int] = 20
 
     def __init__(
         self,
@@ -106,6 +112,7 @@ class LibrarySearch(LearningSearcher, ABC):
         self._history: list[Observation] = []
         self._num_suggested = 0
         self._open: dict[str, int] = {}
+        self._explanation = ""
 
     @classmethod
     def convert_search_space(cls, spec: Mapping[str, Any]) -> Any:
@@ -162,6 +169,7 @@ class LibrarySearch(LearningSearcher, ABC):
         """Return the next point to evaluate, or what the library proposes."""
         space = self._space
         rng = generator(self._seed, self._num_suggested)
+        self._explanation = ""
         if (number := self._points.take(trial_id)) is not None:
             values = self._drawn(rng, self._points[number])
         else:
@@ -174,19 +182,24 @@ class LibrarySearch(LearningSearcher, ABC):
         self._history.append(Observation(values))
         return merge(self._constants, space.resolve(self._decoded(values), None))
 
+    def explain_suggestion(self) -> str:
+        """Return how many proposals were refused for the last suggestion; empty for none."""
+        return self._explanation
+
     def _drawn(self, rng: Generator, point: Mapping[Path, Any]) -> Values:
         """Return a point with what it leaves out drawn, so that the relation of the space holds."""
         space = self._space
-        while True:
+        for _ in range(MAX_DRAWS if space.where else 1):
             sampled = {path: domain.sample(rng) for path, domain in space.domains.items()}
-            # It is known that some draw satisfies it.
             if space.allows(assignments := {**sampled, **point}):
                 return self._encoded(assignments)
+        raise cast("Relation", space.where).unsatisfied(MAX_DRAWS)
 
     def _new_proposal(self, rng: Generator) -> Values | None:
         """Return what the library proposes; beside trials of an earlier declaration a new one."""
         has_new, where = self._has_new(), self._space.where
-        num_tries = _MAX_TRIES if has_new or where else 0
+        num_tries = self.num_tries if has_new or where else 0
+        num_refused = 0
         for is_last in [*[False] * num_tries, True]:
             seed = int(rng.integers(2**32))
             # Libraries draw from the global generators as well, even if they are given a seed.
@@ -195,12 +208,17 @@ class LibrarySearch(LearningSearcher, ABC):
             if proposed is None:
                 return None
             values = self._rounded(proposed)
-            is_allowed = where is None or self._space.allows(self._decoded(values))
+            if not self._space.allows(self._decoded(values)):
+                num_refused += 1
+                self._explanation = refused(num_refused, where)
+                self._refuse_proposal()
+                continue
             is_known = has_new and any(each.values == values for each in self._history)
-            if is_allowed and (is_last or not is_known):
+            if is_last or not is_known:
                 return values
             self._drop_proposal()
-        return self._drawn(rng, {})  # nothing that was proposed satisfies the relation
+        self._explanation = refused(num_refused, where, is_drawn=True)
+        return self._drawn(rng, {})
 
     def _has_new(self) -> bool:
         """Return whether there are configurations that no earlier declaration has run."""
@@ -212,6 +230,10 @@ class LibrarySearch(LearningSearcher, ABC):
 
     def _drop_proposal(self) -> None:
         """Forget the newest proposal, which is not in the history yet."""
+
+    def _refuse_proposal(self) -> None:
+        """Tell the library that its newest proposal violates the relation of the space."""
+        self._drop_proposal()
 
     def num_points_left(self, num_samples: int) -> int:
         """Return how many points to evaluate are still to be run."""
@@ -376,11 +398,6 @@ class LibrarySearch(LearningSearcher, ABC):
 
     def _check_space(self, space: SearchSpace) -> None:
         kind = type(self).__name__
-        if space.where is not None and not self.takes_where:
-            raise ValueError(
-                f"the space must have no where with {kind}, which would not respect {space.where}; "
-                "take HyperOptSearch or AutoSearch, which do"
-            )
         for path, word in space.words.items():
             name = flat_name(path)
             if path in space.grid_axes:
@@ -436,6 +453,19 @@ def _looking_absent(names: Sequence[str]) -> Iterator[None]:
         for name in names:
             del sys.modules[name]
         sys.modules.update(known)
+
+
+def refused(num_refused: int, where: Relation | None, *, is_drawn: bool = False) -> str:
+    """Return how a suggestion was found in spite of refused proposals, as an explanation.
+
+    Args:
+        num_refused: How many proposals violated the relation.
+        where: The relation.
+        is_drawn: Whether the suggestion was drawn at random after them.
+    """
+    proposals = "one proposal" if num_refused == 1 else f"{num_refused} proposals"
+    ending = "; drawn at random" if is_drawn else ""
+    return f"after {proposals} that violated {where}{ending}"
 
 
 def finite(value: Any) -> float | None:

@@ -25,9 +25,10 @@ class NevergradSearch(IncrementalSearch):
     """Searches with one of Nevergrad's gradient-free optimizers, e.g. evolution strategies.
 
     Numbers are searched on their own scale, linear or logarithmic, and rounded as in the space;
-    choices are choices for Nevergrad as well, ordered or not. A trial that a scheduler or stopper
-    ended counts with its last value; one that failed with the worst value known when Nevergrad is
-    asked next. A restore replays all suggestions and results, which takes some 20 ms each.
+    choices are choices for Nevergrad as well, ordered or not. The relation of the space is a cheap
+    constraint of Nevergrad's. A trial that a scheduler or stopper ended counts with its last value;
+    one that failed with the worst value known when Nevergrad is asked next. A restore replays all
+    suggestions and results, which takes some 20 ms each.
 
     Args:
         optimizer: Name of an optimizer in Nevergrad's registry, e.g. ``"CMA"``, ``"TwoPointsDE"``
@@ -183,6 +184,8 @@ class NevergradSearch(IncrementalSearch):
                     for name, domain in self._parameters.items()
                 }
             )
+            if self._space.where is not None:
+                parametrization.register_cheap_constraint(self._is_allowed)
             # RandomState takes seeds of 32 bits only.
             parametrization.random_state = np.random.RandomState(self._seed % 2**32)
             try:
@@ -198,14 +201,23 @@ class NevergradSearch(IncrementalSearch):
             self._report_new_results()
             candidate = self._optimizer.ask()
         self._record_proposal(candidate)
+        return self._values_of(candidate.value)
+
+    def _values_of(self, proposed: Mapping[str, Any]) -> Values:
         return {
-            name: int(candidate.value[name])
+            name: int(proposed[name])
             if isinstance(domain, Categorical)
-            else domain.from_unit(float(candidate.value[name]))
+            else domain.from_unit(float(proposed[name]))
             for name, domain in self._parameters.items()
         }
 
+    def _is_allowed(self, proposed: Mapping[str, Any]) -> bool:
+        """Return whether what Nevergrad is about to propose satisfies the relation of the space."""
+        return self._space.allows(self._decoded(self._rounded(self._values_of(proposed))))
+
     def _attach(self, values: Values) -> Any:
+        if not self._space.allows(self._decoded(values)):
+            return None  # `ask` would pass it over; it was run before the relation was declared
         # `suggest` queues the point; `ask` returns it as a candidate, which `tell` needs.
         self._optimizer.suggest(
             {
@@ -219,7 +231,7 @@ class NevergradSearch(IncrementalSearch):
 
     def _finish(self, index: int | None, library_id: Any) -> None:
         value = None if index is None else self._history[index].value
-        if value is not None:
+        if value is not None and library_id is not None:
             self._optimizer.tell(library_id, -self._sign * value)
 
 

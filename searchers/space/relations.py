@@ -47,6 +47,7 @@ class Relation:
         space: The space.
 
     Attributes:
+        text: Its text; None for a function.
         names: The paths in a configuration that it reads; None for a function, which may read any.
 
     Raises:
@@ -65,6 +66,7 @@ class Relation:
 
     def __init__(self, where: _Where, space: Mapping[str, Any]) -> None:
         self._where = where
+        self.text = where if isinstance(where, str) else None
         self.names: tuple[Path, ...] | None = None
         if isinstance(where, str):
             parser = _Parser(where, space)
@@ -419,18 +421,10 @@ class _Parser:
         return lambda read: read(path)
 
     def _path(self, node: ast.expr) -> Path:
-        steps: list[str | int] = []
-        while not isinstance(node, ast.Name):
-            match node:
-                case ast.Attribute(value=node, attr=name):
-                    steps.append(name)
-                case ast.Subscript(value=node, slice=ast.Constant(value=str() | int() as step)):
-                    steps.append(step)
-                case _:
-                    raise self._refusal(repr(self._source(node)), _ACCEPTED)
-        if node.id != _CONFIG or _CONFIG in self._space:
-            steps.append(node.id)
-        return tuple(reversed(steps))
+        path = path_of(node, has_config=_CONFIG in self._space)
+        if path is None:
+            raise self._refusal(repr(self._source(node)), _ACCEPTED)
+        return path
 
     def _unknown(self, path: Path) -> ValueError:
         known = [
@@ -457,6 +451,30 @@ class _Parser:
 
     def _refusal(self, what: str, remedy: str) -> ValueError:
         return ValueError(f"where={self._text!r:.200} must not have {what}; {remedy}")
+
+
+def path_of(node: ast.expr, *, has_config: bool) -> Path | None:
+    """Return the path that a name, an attribute or an item of a relation stands for.
+
+    Args:
+        node: The part of the relation.
+        has_config: Whether the space has an entry that is called ``config``.
+
+    Returns:
+        None if it stands for nothing.
+    """
+    steps: list[str | int] = []
+    while not isinstance(node, ast.Name):
+        match node:
+            case ast.Attribute(value=node, attr=name):
+                steps.append(name)
+            case ast.Subscript(value=node, slice=ast.Constant(value=str() | int() as step)):
+                steps.append(step)
+            case _:
+                return None
+    if node.id != _CONFIG or has_config:
+        steps.append(node.id)
+    return tuple(reversed(steps))
 
 
 def spelling(path: Path) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from searchers import AxSearch, BayesOptSearch, ConcurrencyLimiter, HyperOptSearch, NevergradSearch
 from searchers.space import (
+    Space,
     choice,
     grid_search,
     lograndint,
@@ -510,3 +511,82 @@ def test_importing_nevergrad_leaves_bayesian_optimization_importable():
     known = sys.modules.get("bayes_opt")
     NevergradSearch()
     assert sys.modules.get("bayes_opt") is known
+
+
+def related(where, searcher, *, num=10, seed=0, **tune):
+    """Return the suggestions in a space with a relation, and their explanations."""
+    entries = {"x": uniform(0, 1), "y": uniform(0, 1), "n": randint(1, 9), "gap": 0.1}
+    assert searcher.set_search_properties(
+        "loss", "min", Space(entries, where), seed=seed, num_samples=num, **tune
+    )
+    configs, explanations = [], []
+    for number in range(num):
+        configs.append(searcher.suggest(str(number)))
+        explanations.append(searcher.explain_suggestion())
+        # The best of all violates what the tests ask for.
+        loss = (configs[-1]["x"] - 0.8) ** 2 + (configs[-1]["y"] - 0.6) ** 2
+        searcher.on_trial_complete(str(number), {"loss": loss})
+    return configs, explanations
+
+
+def is_related(config):
+    return config["x"] + 0.1 < config["y"] and config["n"] * config["x"] < 4
+
+
+@pytest.mark.parametrize("where", ["x + gap < y and n * x < 4", is_related])
+def test_suggestions_satisfy_a_relation(library, where):
+    def made():
+        return MAKERS[library][0]()
+
+    configs, _ = related(where, made())
+    assert all(map(is_related, configs))
+    assert len({config["x"] for config in configs}) == 10
+    assert related(where, made())[0] == configs
+
+
+def test_the_library_respects_what_it_can_of_a_relation_by_itself(library):
+    if library == "hyperopt":
+        pytest.skip("it is asked again")
+    arguments = {"ax": {"method": "fast", "initialization_budget": 3}}.get(library, {})
+    configs, explanations = related("x + gap < y", MAKERS[library][0](**arguments), num=8)
+    assert all(config["x"] + 0.1 < config["y"] for config in configs)
+    assert explanations == [""] * 8
+
+
+def test_bayesopt_searches_up_to_the_boundary_of_a_relation():
+    configs, _ = related("x < y", BayesOptSearch(random_search_steps=4), num=14)
+    # The best that satisfies it is at (0.7, 0.7).
+    assert min((each["x"] - 0.7) ** 2 + (each["y"] - 0.7) ** 2 for each in configs) < 0.01
+
+
+def test_ax_is_asked_again_for_what_is_not_linear():
+    searcher = AxSearch(method="random_search")
+    configs, explanations = related("x * y < 0.1", searcher, num=6)
+    assert all(config["x"] * config["y"] < 0.1 for config in configs)
+    assert any("violated where='x * y < 0.1'" in each for each in explanations)
+
+
+def test_ax_takes_linear_conditions_of_parameters_that_vary_on_linear_scales():
+    searcher = AxSearch(method="random_search")
+    entries = {
+        "deep": {"x": uniform(0, 1)},
+        "n": randint(1, 9),
+        "one": randint(2, 3),
+        "lr": loguniform(1e-3, 1),
+        "order": choice([1, 2], ordered=True),
+    }
+    where = "deep.x + one < 0.5 * n and lr < deep.x and order < n and deep.x * n < 4"
+    searcher.set_search_properties("loss", "min", Space(entries, where), seed=0)
+    assert list(searcher._linear_constraints()) == ["1.0 * deep__x + -0.5 * n <= -2.000001"]
+    assert searcher.suggest("a")["deep"]["x"] + 2 < 0.5 * searcher.suggest("b")["n"] + 4
+
+
+def test_a_trial_that_violates_the_relation_by_now_is_no_proposal(library):
+    searcher = MAKERS[library][0]()
+    entries = {"x": uniform(0, 1), "y": uniform(0, 1), "n": randint(1, 9)}
+    searcher.set_search_properties("loss", "min", Space(entries, "x < y"), seed=0, num_samples=6)
+    searcher.suggest("0")
+    assert searcher.on_trial_replaced("0", {"x": 0.9, "y": 0.1, "n": 3})
+    searcher.on_trial_complete("0", {"loss": 1.0})
+    configs = [searcher.suggest(str(number)) for number in range(1, 5)]
+    assert all(config["x"] < config["y"] for config in configs)
