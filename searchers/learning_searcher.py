@@ -14,6 +14,7 @@ from .pending_points import checked_points
 from .searcher import MODES, Searcher
 from .seeding import chosen_seed, seed_of
 from .space import is_word, leaves
+from .space.declared_space import where_of
 
 FailedTrials = Literal["worst", "ignore"]
 """How a failed trial counts: as bad as the worst one so far, or not at all."""
@@ -85,6 +86,12 @@ class LearningSearcher(Searcher, ABC):
         has_own_space = self._given_space is not None
         if has_own_space and any(is_word(leaf) for _, leaf in leaves(config)):
             return False
+        if has_own_space and (where := where_of(config)) is not None:
+            kind = type(self).__name__
+            raise ValueError(
+                f"param_space must have no where beside the space of {kind}, got {where!r}; write "
+                f"{kind}(space=tune.Space({{...}}, where=...)), with a dictionary"
+            )
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
         self._constants = config if has_own_space else {}

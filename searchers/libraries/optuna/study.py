@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, final
 
 import optuna
@@ -28,6 +29,9 @@ _FAILED = "tuner:failed"
 
 _EARLIER = "tuner:earlier"
 """System attribute of a trial that no sampler of this search has proposed."""
+
+_WHERE = "where"
+"""The constraint that stands for the relation of the space: above 0 where it does not hold."""
 
 EXPERIMENT = "experiment"
 """User attribute, in a storage: the id of the experiment that a trial belongs to."""
@@ -138,6 +142,39 @@ class StudyView(optuna.Study):
         finally:
             self._view.failed_as, self._view.worst_constraints = {}, {}
 
+    def refuse(self, number: int, *, is_learnt: bool) -> None:
+        """Hide a trial that violates the relation of the space.
+
+        Args:
+            number: Its number.
+            is_learnt: Whether it is shown within `showing_refusals`.
+        """
+        self.hide(number)
+        if is_learnt:
+            self._view.refused.append(number)
+
+    @contextmanager
+    def showing_refusals(self) -> Iterator[None]:
+        """Show the newest refused trials as infeasible ones for the duration, and mean values.
+
+        They are no more than those that have values: others would take the place of the sampler's
+        first random trials, and make it slow.
+        """
+        trials = [
+            trial
+            for trial in self._view.actual_trials()
+            if trial.values is not None and all(map(math.isfinite, trial.values))
+        ]
+        values = [trial.values for trial in trials]
+        if values:
+            self._view.refused_values = [fmean(each) for each in zip(*values, strict=True)]
+            self._view.refused_attributes = dict.fromkeys(_worst_constraints(trials), 0.0)
+            self._view.refused_shown = set(self._view.refused[-len(values) :])
+        try:
+            yield
+        finally:
+            self._view.refused_shown = set()
+
     def fail_newest(self) -> None:
         """Mark the newest trial, whose suggestion failed, as FAIL; re-enqueue its point."""
         failed = [
@@ -189,6 +226,10 @@ class StudyView(optuna.Study):
             self.add_trial(trial)
         return self._view.num_trials - 1
 
+    def others(self, number: int) -> list[FrozenTrial]:
+        """Return all trials but one."""
+        return [trial for trial in self.get_trials(deepcopy=False) if trial.number != number]
+
     def hide(self, number: int) -> None:
         """Hide a trial that will never be run."""
         self._view.hidden.add(number)
@@ -208,6 +249,7 @@ class StudyView(optuna.Study):
         return {
             "trials": [_fields_of(trial) for trial in self._view.every_trial()],
             "hidden": sorted(self._view.hidden),
+            "refused": list(self._view.refused),
             "attributes": dict(self.attributes),
             "paused": [[number, constraints] for number, constraints in self._view.shown.items()],
         }
@@ -218,6 +260,7 @@ class StudyView(optuna.Study):
             self.add_trials(_trial_of(fields) for fields in state["trials"])
         self.set_attributes(state["attributes"])
         self._view.hidden.update(state["hidden"])
+        self._view.refused.extend(state.get("refused", ()))  # earlier versions lack them
         self._view.shown.update((number, constraints) for number, constraints in state["paused"])
 
 
@@ -227,6 +270,9 @@ class _ViewStorage(InMemoryStorage):
     Attributes:
         shown: The constraints of paused trials, by number.
         hidden: Numbers of trials that reads leave out.
+        refused: Numbers of hidden trials that violate the relation of the space, to be learnt.
+        refused_shown: Those of them that are shown as infeasible, with `refused_values` and
+            `refused_attributes`.
         failed_as: Attributes that failed trials are shown with; empty to show them unchanged.
         worst_constraints: System attributes with the constraints that failed trials without their
             own are then shown with.
@@ -236,6 +282,10 @@ class _ViewStorage(InMemoryStorage):
         super().__init__()
         self.shown: dict[int, dict[str, float]] = {}
         self.hidden: set[int] = set()
+        self.refused: list[int] = []
+        self.refused_shown: set[int] = set()
+        self.refused_values: list[float] = []
+        self.refused_attributes: dict[str, float] = {}
         self.failed_as: dict[str, Any] = {}
         self.worst_constraints: dict[str, float] = {}
 
@@ -261,9 +311,29 @@ class _ViewStorage(InMemoryStorage):
     ) -> list[FrozenTrial]:
         if not self.shown and not self.hidden and not self.failed_as:
             return super().get_all_trials(study_id, deepcopy, states)
-        trials = [self._as_shown(trial) for trial in self.actual_trials()]
+        if self.refused_shown:
+            trials = list(self._with_refusals())
+        else:
+            trials = [self._as_shown(trial) for trial in self.actual_trials()]
         wanted = [trial for trial in trials if states is None or trial.state in states]
         return copy.deepcopy(wanted) if deepcopy else wanted
+
+    def _with_refusals(self) -> Iterator[FrozenTrial]:
+        """Yield trials as they are shown, with refused ones and the constraint of all."""
+        for trial in self.every_trial():
+            is_refused = trial.number in self.refused_shown
+            if trial.number in self.hidden and not is_refused:
+                continue
+            shown = copy.copy(self._as_shown(trial))
+            if is_refused:
+                shown.state = TrialState.COMPLETE
+                shown.values = list(self.refused_values)
+                shown.datetime_complete = trial.datetime_start
+                shown.system_attrs = {**self.refused_attributes, **trial.system_attrs}
+            if shown.state.is_finished():
+                excess = 1.0 if is_refused else -1.0
+                shown.system_attrs = {**shown.system_attrs, _constraint(_WHERE): excess}
+            yield shown
 
     def _as_shown(self, trial: FrozenTrial) -> FrozenTrial:
         if self.failed_as and _FAILED in trial.system_attrs and trial.state.is_finished():
