@@ -513,7 +513,7 @@ def test_importing_nevergrad_leaves_bayesian_optimization_importable():
     assert sys.modules.get("bayes_opt") is known
 
 
-def related(where, searcher, *, num=10, seed=0, **tune):
+def related(where, searcher, *, num, seed=0, **tune):
     """Return the suggestions in a space with a relation, and their explanations."""
     entries = {"x": uniform(0, 1), "y": uniform(0, 1), "n": randint(1, 9), "gap": 0.1}
     assert searcher.set_search_properties(
@@ -538,25 +538,25 @@ def test_suggestions_satisfy_a_relation(library, where):
     def made():
         return MAKERS[library][0]()
 
-    configs, _ = related(where, made())
+    configs, _ = related(where, made(), num=6)
     assert all(map(is_related, configs))
-    assert len({tuple(config.values()) for config in configs}) > 5
-    assert related(where, made())[0] == configs
+    assert len({tuple(config.values()) for config in configs}) > 3
+    assert related(where, made(), num=6)[0] == configs
 
 
 def test_the_library_respects_what_it_can_of_a_relation_by_itself(library):
     if library == "hyperopt":
         pytest.skip("it is asked again")
     arguments = {"ax": {"method": "fast", "initialization_budget": 3}}.get(library, {})
-    configs, explanations = related("x + gap < y", MAKERS[library][0](**arguments), num=6)
+    configs, explanations = related("x + gap < y", MAKERS[library][0](**arguments), num=5)
     assert all(config["x"] + 0.1 < config["y"] for config in configs)
-    assert explanations == [""] * 6
+    assert explanations == [""] * 5
 
 
 def test_bayesopt_searches_up_to_the_boundary_of_a_relation():
-    configs, _ = related("x < y", BayesOptSearch(random_search_steps=4), num=14)
+    configs, _ = related("x < y", BayesOptSearch(random_search_steps=4), num=9)
     # The best that satisfies it is at (0.7, 0.7).
-    assert min((each["x"] - 0.7) ** 2 + (each["y"] - 0.7) ** 2 for each in configs) < 0.01
+    assert min((each["x"] - 0.7) ** 2 + (each["y"] - 0.7) ** 2 for each in configs) < 0.02
 
 
 def test_ax_is_asked_again_for_what_is_not_linear():
