@@ -121,18 +121,20 @@ def test_a_scheduler_may_pause_trials_beside_it():
 
 
 def test_only_a_full_training_has_a_value():
-    assert turn_of(TrialEnded(ended(2.0)), LOSS) == Turn("t0", (2.0,))
-    assert turn_of(TrialEnded(ended(2.0)), Goals((("loss", "max"),))) == Turn("t0", (-2.0,))
+    assert turn_of(TrialEnded(ended(2.0)), LOSS) == Turn("t0", (2.0,), (2.0,))
+    assert turn_of(TrialEnded(ended(2.0)), Goals((("loss", "max"),))) == Turn(
+        "t0", (-2.0,), (-2.0,)
+    )
     stopped = ended(2.0, TerminationReason.STOPPED_EARLY)
     failure = Failure("ValueError", "bad")
     for notice in (
-        TrialEnded(stopped),
-        TrialPaused(ended(2.0, None)),
         AttemptFailed(ended(2.0), failure, will_retry=False),
         TrialEnded(ended(math.nan)),
         TrialEnded(ended("text")),
     ):
         assert turn_of(notice, LOSS) == Turn("t0", None)
+    for notice in (TrialEnded(stopped), TrialPaused(ended(2.0, None))):
+        assert turn_of(notice, LOSS) == Turn("t0", None, (2.0,))
 
 
 def test_a_trial_that_misses_a_constraint_has_no_value():
@@ -144,7 +146,9 @@ def test_a_trial_that_misses_a_constraint_has_no_value():
 
 def test_with_several_metrics_a_trial_needs_a_value_of_each():
     goals = Goals((("loss", "min"), ("score", "max")), outcome_constraints({"size": "<= 4"}))
-    assert turn_of(TrialEnded(ended(2.0, score=7.0, size=3.0)), goals) == Turn("t0", (2.0, -7.0))
+    assert turn_of(TrialEnded(ended(2.0, score=7.0, size=3.0)), goals) == Turn(
+        "t0", (2.0, -7.0), (2.0, -7.0)
+    )
     for others in ({"size": 3.0}, {"score": math.nan, "size": 3.0}, {"score": 7.0, "size": 5.0}):
         assert turn_of(TrialEnded(ended(2.0, **others)), goals) == Turn("t0", None)
 
@@ -154,7 +158,7 @@ def test_a_trial_that_goes_on_later_has_had_no_turn():
     assert turn_of(TrialEnded(interrupted), LOSS) is None
     assert turn_of(AttemptFailed(ended(2.0), Failure("E", ""), will_retry=True), LOSS) is None
     interrupted.reason = Reason(SKIPPED)
-    assert turn_of(TrialEnded(interrupted), LOSS) == Turn("t0", None)
+    assert turn_of(TrialEnded(interrupted), LOSS) == Turn("t0", None, (2.0,))
 
 
 def watch_after(num, **arguments):
@@ -175,6 +179,32 @@ def test_a_search_that_was_continued_goes_on_for_a_while():
             assert each.reason_to_stop() is None
             each.take(Turn(f"later{number}", (1.0,) if number else None))
         assert each.reason_to_stop()
+
+
+def watch_beside_early_stopping(newest):
+    """One that has seen 25 good trials trained to the end, and 75 stopped early."""
+    watch = SearchWatch(StopSearch())
+    for number in range(100):
+        value = 1.0 + 0.002 * (number > 3) + 0.001 * (number > 20)
+        point = None if number % 4 else (value,)
+        watch.take(Turn(f"t{number}", point, (newest,) if point is None else point))
+    return watch
+
+
+def test_what_was_gained_is_not_judged_by_the_survivors_of_early_stopping_alone():
+    assert watch_beside_early_stopping(1.1).reason_to_stop() is None
+    watch = watch_beside_early_stopping(3.0)
+    restored = SearchWatch(StopSearch())
+    restored.load_state_dict(watch.state_dict())
+    for each in (watch, restored):
+        assert each.reason_to_stop().numbers["worth"] == pytest.approx(0.002 * 2)
+
+
+def test_the_newest_values_of_the_first_trials_are_kept():
+    watch = watch_beside_early_stopping(9.0)
+    for number in range(20):
+        watch.take(Turn(f"t{number}", None, (3.0,)))
+    assert watch.reason_to_stop().numbers["worth"] == pytest.approx(0.002 * 2, rel=0.01)
 
 
 def test_a_trial_that_was_paused_counts_where_it_was_trained_to_the_end():

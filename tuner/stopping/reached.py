@@ -16,9 +16,12 @@ from .expected_gain import Array
 # Chosen by measurement, on the development problems of benchmarks/quality.
 _SHARE_OF_DISTANCE: Final = 0.005
 """Part of what the search has gained so far in a metric that a further gain has to reach."""
+_SHARE_OF_EARLY_DISTANCE: Final = 0.002
+"""The same part of the distance from the newest values of the first trials, which are worse than
+their last ones where a scheduler has stopped most of these trials early."""
 _SHARE_OF_VOLUME: Final = 0.03
 """Part of the hypervolume that it has to reach, which still grows when a front is merely filled."""
-_NUM_TYPICAL: Final = 20
+NUM_TYPICAL: Final = 20
 """The search has gained the distance of the best trial from the median of so many first ones: later
 ones come closer to the best, if a model proposes them."""
 _NUM_DIRECTIONS: Final = 64
@@ -45,27 +48,34 @@ class Reached(Protocol):
         """Return what the last trials have gained, at least 0."""
 
 
-def reached_by(points: Sequence[Point | None]) -> Reached:
+def reached_by(points: Sequence[Point | None], first: Sequence[Point] = ()) -> Reached:
     """Return what trials have reached, at least one of which counts.
 
     Args:
         points: The values of each trial, in the order in which they ended; smaller is better. None
             for one that does not count.
+        first: The newest values of the first trials, however long these were trained.
     """
     known = next(point for point in points if point is not None)
-    return _BestValue(points) if len(known) == 1 else ReachedFront(points)
+    return _BestValue(points, first) if len(known) == 1 else ReachedFront(points)
 
 
 @final
 class _BestValue:
     """The best value of one metric, in its own unit; trials without one count like the worst."""
 
-    def __init__(self, points: Sequence[Point | None]) -> None:
+    def __init__(self, points: Sequence[Point | None], first: Sequence[Point]) -> None:
         known = [point[0] for point in points if point is not None]
         self._values = [math.inf if point is None else point[0] for point in points]
         self._worst, self._best = max(known), min(known)
-        typical = statistics.median(known[:_NUM_TYPICAL])
-        self.worth = _SHARE_OF_DISTANCE * (typical - self._best)
+        # Beside a scheduler that stops trials early, those with a value are good ones: they alone
+        # would say that the search has gained little, and every gain would be worth further trials.
+        typical = statistics.median(known[:NUM_TYPICAL])
+        early = statistics.median(value for (value,) in first) if first else typical
+        self.worth = max(
+            _SHARE_OF_DISTANCE * (typical - self._best),
+            _SHARE_OF_EARLY_DISTANCE * (early - self._best),
+        )
 
     @property
     def costs(self) -> Array:
@@ -145,7 +155,7 @@ class ReachedFront:
 def _reference(known: Array) -> Array:
     front = known[pareto_front(known.tolist(), ["min"] * known.shape[1])]
     worst = np.minimum(front.max(axis=0), np.quantile(known, _MOST, axis=0))
-    worst = np.maximum(worst, np.median(known[:_NUM_TYPICAL], axis=0))
+    worst = np.maximum(worst, np.median(known[:NUM_TYPICAL], axis=0))
     return np.asarray(worst + _MARGIN * (worst - known.min(axis=0)))
 
 

@@ -53,8 +53,10 @@ class StopSearch(Declared):
         min_delta: Gain that is worth further trials, at least 0: in the unit of the metric, or with
             several metrics as a part of the hypervolume so far, such as 0.01. None, the default, is
             0 with `patience`. Else it is 0.5 % of what the search has gained so far, which is the
-            distance of the best trial from the median of the first 20 with a value; with several
-            metrics 3 % of the hypervolume.
+            distance of the best trial from the median of the first 20 with a value; or 0.2 % of the
+            distance from the median of the newest values of the first 20 trials, if that is more,
+            as where a scheduler stops most of them early. With several metrics, it is 3 % of the
+            hypervolume.
         min_trials: How many trials have ended or are paused at least before the search ends.
 
     Raises:
@@ -98,12 +100,15 @@ class StopSearch(Declared):
         """How many trials have to come at least after the first ones, or after an earlier end."""
         return self.patience or NUM_NEXT
 
-    def reason_to_stop(self, points: Sequence[Point | None]) -> Reason | None:
+    def reason_to_stop(
+        self, points: Sequence[Point | None], first: Sequence[Point] = ()
+    ) -> Reason | None:
         """Return why the search ends after these trials; None if it goes on.
 
         Args:
             points: The value of each metric for each trial, in the order in which they ended;
                 smaller is better. None for a trial that does not count.
+            first: The newest values of the first trials, however long these were trained.
         """
         num_last = self.patience or NUM_LAST
         num_known = sum(point is not None for point in points)
@@ -111,7 +116,7 @@ class StopSearch(Declared):
             return None
         if not any(points[:-num_last]):
             return None
-        reached = reached_by(points)
+        reached = reached_by(points, first)
         observed, worth = reached.gain_of_last(num_last), self._worth(reached)
         if not observed <= worth:
             return None

@@ -13,6 +13,7 @@ from tuner.core.feasibility import is_feasible
 from tuner.core.pareto import Objectives, values_of
 from tuner.core.trial import TerminationReason, Trial
 
+from .reached import NUM_TYPICAL
 from .stop_search import NUM_LAST, StopSearch
 
 
@@ -40,10 +41,12 @@ class Turn(NamedTuple):
     Attributes:
         trial_id: The trial.
         point: Its value of each metric, smaller is better; None if it does not count.
+        newest: The same, also of a trial that was stopped or paused.
     """
 
     trial_id: str
     point: Point | None
+    newest: Point | None = None
 
 
 def turn_of(notice: Notice, goals: Goals) -> Turn | None:
@@ -52,14 +55,17 @@ def turn_of(notice: Notice, goals: Goals) -> Turn | None:
     A trial that was interrupted together with the experiment is not over.
     """
     match notice:
-        case TrialPaused(trial) | AttemptFailed(trial, _, False):
+        case AttemptFailed(trial, _, False):
             return Turn(trial.trial_id, None)
         case TrialEnded(trial) if trial.ending is TerminationReason.COMPLETED:
-            return Turn(trial.trial_id, point_of(trial, goals))
+            point = point_of(trial, goals)
+            return Turn(trial.trial_id, point, point)
+        case TrialPaused(trial):
+            return Turn(trial.trial_id, None, point_of(trial, goals))
         case TrialEnded(trial) if trial.ending is TerminationReason.STOPPED_EARLY or (
             trial.reason is not None and trial.reason.rule == SKIPPED
         ):
-            return Turn(trial.trial_id, None)
+            return Turn(trial.trial_id, None, point_of(trial, goals))
         case _:
             return None
 
@@ -88,12 +94,16 @@ class SearchWatch:
         self._criterion = criterion
         self._num_first = num_first
         self._points: dict[str, Point | None] = {}
+        self._first: dict[str, Point] = {}
         self._ended_after = 0
 
     def take(self, turn: Turn) -> None:
         """Take notice of a trial that has ended or is paused."""
         self._points.pop(turn.trial_id, None)
         self._points[turn.trial_id] = turn.point
+        is_first = turn.trial_id in self._first or len(self._first) < NUM_TYPICAL
+        if is_first and turn.newest is not None:
+            self._first[turn.trial_id] = turn.newest
 
     def reason_to_stop(self) -> Reason | None:
         """Return why the search ends now; None if it goes on.
@@ -105,7 +115,9 @@ class SearchWatch:
             return None
         if self._ended_after and num < self._ended_after + self._criterion.num_watched:
             return None
-        return self._criterion.reason_to_stop(list(self._points.values()))
+        return self._criterion.reason_to_stop(
+            list(self._points.values()), list(self._first.values())
+        )
 
     def note_end(self) -> None:
         """Take notice that the search has ended, for this criterion or an earlier one."""
@@ -114,9 +126,11 @@ class SearchWatch:
     def state_dict(self) -> dict[str, Any]:
         """Return the trials so far, as JSON values."""
         points = [[name, point and list(point)] for name, point in self._points.items()]
-        return {"points": points, "ended_after": self._ended_after}
+        first = [[name, list(point)] for name, point in self._first.items()]
+        return {"points": points, "first": first, "ended_after": self._ended_after}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._points = {name: point and tuple(point) for name, point in state["points"]}
+        self._first = {name: tuple(point) for name, point in state["first"]}
         self._ended_after = state["ended_after"]
