@@ -110,7 +110,7 @@ class Curves:
     @cached_property
     def problem(self) -> Problem:
         """Its objectives and bounds."""
-        constraints = ()
+        constraints: tuple[OutcomeConstraint, ...] = ()
         if self.bounded:
             bound = np.quantile([end[self.bounded] for end in self.ends], FEASIBLE_SHARE)
             constraints = (OutcomeConstraint(self.bounded, "<=", float(bound)),)
