@@ -56,6 +56,8 @@ def test_a_trial_that_misses_a_constraint_is_never_the_best(grid):
     assert ids(results.feasible) == ["small", "smaller"]
     assert results[0].violations == {"size_mb <= 4": pytest.approx(0.43)}
     assert [result.feasible for result in results] == [False, False, False, True, True]
+    assert ",\n  violations={'size_mb <= 4': inf},\n" in repr(results[1])
+    assert "violations" not in repr(results[3])
     assert results.constraints == LIMIT
     assert results[:4].get_best_result().trial_id == "small"
 

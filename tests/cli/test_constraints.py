@@ -96,6 +96,9 @@ def test_several_metrics(call, limited):
     done = call("best", experiment)
     assert columns_of(done, "trial", "size_mb") == [("t00001", "4"), ("t00002", "2")]
     assert done.stderr == "2 trials on the Pareto front of min loss, min cost, size_mb <= 4\n"
+    assert call("best", experiment, "-n", "1").stderr == (
+        "1 of 2 trials on the Pareto front of min loss, min cost, size_mb <= 4\n"
+    )
     assert json.loads(call("ls", experiment, "-f", "json").stdout)[0]["remark"] == (
         "2 on the Pareto front"
     )

@@ -454,7 +454,7 @@ class Result:
         return hash((self.trial_id, self.path))
 
     def __repr__(self) -> str:
-        """Return status, reported metrics, configuration and directory, a line for each."""
+        """Return status, metrics, what is missed, configuration and directory, a line for each."""
         metrics = {
             key: value
             for key, value in flat_metrics(self.metrics).items()
@@ -464,6 +464,8 @@ class Result:
             f"trial_id={self.trial_id!r}, status={self.status and str(self.status)!r}",
             f"metrics={metrics!r}",
         ]
+        if self.violations:
+            lines.append(f"violations={self.violations!r}")
         lines += [f"config={self.config!r}", f"path={self.path!r}"]
         lines += [
             f"{name}={value!r}"

@@ -271,6 +271,7 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
     names = ", ".join(f"{mode} {metric}" for metric, mode in grid.objectives)
     metrics = list(dict.fromkeys([*(metric for metric, _ in grid.objectives), *grid.constraints]))
     by_id = {trial.trial_id: trial for trial in grid.trials}
+    front = grid.get_best_results()
     records: list[Record] = [
         {
             "trial_id": result.trial_id,
@@ -281,7 +282,7 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
             TIME_TOTAL_S: trial.last_result.get(TIME_TOTAL_S),
             "path": result.path,
         }
-        for result in grid.get_best_results()[:top]
+        for result in front[:top]
         for trial in [by_id[result.trial_id]]
         for config in [config_at(trial, result.rows)]
     ]
@@ -294,7 +295,8 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
     ]
     columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(records)]
     bounds = "".join(f", {each}" for each in outcome_constraints(grid.constraints))
-    count = f"{len(records)} trial{'s' if len(records) > 1 else ''}"
+    shown = f"{len(records)} of " if len(records) < len(front) else ""
+    count = f"{shown}{len(front)} trial{'s' if len(front) > 1 else ''}"
     click.echo(f"{count} on the Pareto front of {printable(names + bounds)}", err=True)
     output.write(records, distinct([*columns, Column(TIME_TOTAL_S, "time", spent, rank=2)]))
     return OK
