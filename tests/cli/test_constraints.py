@@ -106,6 +106,24 @@ def test_several_metrics(call, limited):
     assert found["trial_id"] == "t00001"
 
 
+def test_fronts_are_compared_from_one_reference(call, limited):
+    names = {"wide": "<= 4", "narrow": "<= 2", "none": "<= 1"}
+    paths = [limited(name, ["loss", "cost"], limit) for name, limit in names.items()]
+    found = json.loads(call("compare", *paths, "-f", "json").stdout)
+    # From a loss of 0.55, which is the narrow front's, and a cost of 4.2, the wide one's.
+    assert [(each["num_on_front"], each["num_feasible"]) for each in found] == [
+        (2, 2),
+        (1, 1),
+        (0, 0),
+    ]
+    assert [each["hypervolume"] for each in found] == pytest.approx(
+        [0.05 * 2.2 + 0.25 * 0.2, 0.05 * 2.2, 0]
+    )
+    assert call("compare", paths[2], code=1).stderr == ""
+    told = call("compare", paths[0], limited("single"), code=2).stderr
+    assert "optimises loss, cost; give one of them as --metric" in told
+
+
 def failing(config):
     raise ValueError(config["width"])
 

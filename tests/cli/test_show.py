@@ -418,10 +418,8 @@ def test_several_objectives_are_known_by_all_tables(call, several):
         None,
         None,
     )
-    assert (
-        "optimises loss, cost; give one of them as --metric"
-        in call("compare", several, code=2).stderr
-    )
+    (front,) = json.loads(call("compare", several, "-f", "json").stdout)
+    assert (front["metric"], front["num_on_front"]) == ("min loss, min cost", 2)
 
 
 def report_names_of_columns(config):

@@ -22,6 +22,8 @@ from tuner.errors import CheckpointError
 
 from .app import FOUND, OK
 from .arguments import ExperimentType, TrialType, find_trial, readable_argument
+from .compared_fronts import COLUMNS as FRONT_COLUMNS
+from .compared_fronts import compared_fronts
 from .experiment_tables import (
     STATUS_COLUMNS,
     Objective,
@@ -365,22 +367,23 @@ def compare(experiments: tuple[Path, ...], objective: Objective, output: Output)
 
     The best trial of each is the one whose last value of the metric is best; best is the best value
     that it has reported. Iterations and time are sums over all trials. Below the table are the
-    differences of the declarations from that of the first experiment.
+    differences of the declarations from that of the first experiment. If all of them optimise the
+    same metrics, several of them, and --metric is not given, their Pareto fronts are compared by
+    their hypervolumes, which are measured from one reference.
 
     \b
     Example:
       tuner compare asha random --metric val/loss --mode min
     """
     grids = [open_grid(path, objective) for path in experiments]
-    records = [_compared(grid) for grid in grids]
-    best_configs = differing([record for record in records if record["best_trial"] is not None])
+    fronts = None if objective.metric or objective.mode else compared_fronts(grids)
+    found = fronts or [_compared(grid) for grid in grids]
+    records = [{**one, **_totals(grid)} for one, grid in zip(found, grids, strict=True)]
+    is_found = [record.get("best_trial") or record.get("num_on_front") for record in records]
+    best_configs = differing([one for one, is_one in zip(found, is_found, strict=True) if is_one])
     columns = [
         Column("experiment", text=lambda text: printable(str(text))),
-        Column("best_trial", "best trial", rank=1, beside="metric"),
-        Column("metric"),
-        Column("last", beside="metric"),
-        Column("best", rank=1, beside="metric"),
-        Column("best_iteration", "at iter", rank=2, beside="best"),
+        *(FRONT_COLUMNS if fronts else _BEST_COLUMNS),
         Column("num_trials", "trials", rank=1),
         Column("num_failed", "failed", rank=3),
         Column("num_iterations", "iterations", rank=1),
@@ -391,7 +394,16 @@ def compare(experiments: tuple[Path, ...], objective: Objective, output: Output)
     if output.kind == "table" and output.path is None:
         for line in _declared_otherwise(experiments):
             click.echo(line)
-    return OK if any(record["best_trial"] is not None for record in records) else FOUND
+    return OK if any(is_found) else FOUND
+
+
+_BEST_COLUMNS: Final = (
+    Column("best_trial", "best trial", rank=1, beside="metric"),
+    Column("metric"),
+    Column("last", beside="metric"),
+    Column("best", rank=1, beside="metric"),
+    Column("best_iteration", "at iter", rank=2, beside="best"),
+)
 
 
 def _compared(grid: ResultGrid) -> dict[str, Any]:
@@ -406,6 +418,12 @@ def _compared(grid: ResultGrid) -> dict[str, Any]:
         "last_iteration": values.get(METRIC_ITERATION),
         "best": values.get(best_key(metric)),
         "best_iteration": values.get(best_key(TRAINING_ITERATION)),
+        **(flat_config(best.best_config) if best else {}),
+    }
+
+
+def _totals(grid: ResultGrid) -> dict[str, Any]:
+    return {
         "num_trials": len(grid),
         "num_failed": grid.num_errors,
         "num_iterations": sum(trial.num_rows for trial in grid.trials),
@@ -413,7 +431,6 @@ def _compared(grid: ResultGrid) -> dict[str, Any]:
             float(trial.last_result.get(TIME_TOTAL_S) or 0.0) for trial in grid.trials
         ),
         "path": grid.experiment_path,
-        **(flat_config(best.best_config) if best else {}),
     }
 
 
