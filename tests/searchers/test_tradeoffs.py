@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from searchers import AutoSearch, GPSearch, TreeSearch
 from searchers.models.expected_hypervolume import boxes, log_expected_hypervolume
 from searchers.models.tradeoffs import scalarised
-from searchers.objectives import OutcomeConstraint, hypervolume, pareto_front
+from searchers.objectives import (
+    OutcomeConstraint,
+    hypervolume,
+    outcome_constraints,
+    pareto_front,
+)
 from searchers.space import choice, uniform
 from tests.tiers import examples
 
@@ -83,6 +88,18 @@ def test_one_metric_is_optimised_where_the_constraint_is_kept(kind):
     best = max(result["gain"] for result in results if result["size"] <= 1)
     assert best > 0.85
     assert sum(result["size"] <= 1 for result in results[15:]) > 8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.process
+def test_both_bounds_of_a_metric_are_kept(kind):
+    between = outcome_constraints({"size": [">= 2", "<= 2.6"]})
+    searcher = made(kind, objectives=(("cost", "min"),), constraints=between)
+    results = [outcome(config) for config in play(searcher, 30)]
+    kept = [result for result in results[12:] if 2 <= result["size"] <= 2.6]
+    assert len(kept) > 6  # three of them by chance
+    # The least of them, at x=0 and y=0.5.
+    assert min(result["cost"] for result in kept) < 0.3
 
 
 @pytest.mark.parametrize("kind", KINDS)
