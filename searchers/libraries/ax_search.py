@@ -80,7 +80,8 @@ class AxSearch(IncrementalSearch):
     restore replays all suggestions and results, which takes as long as they took.
 
     Of the relation of the space, linear inequalities of numbers on linear scales are parameter
-    constraints of Ax. A proposal that violates another part counts as one that failed.
+    constraints of Ax. A proposal that violates another part counts as one that failed, or is
+    abandoned.
 
     Args:
         space: The search space, if ``param_space`` does not define it: a dictionary with domains,
@@ -202,6 +203,7 @@ class AxSearch(IncrementalSearch):
         }
         self._newest = NewestValues()
         self._client: Any = None
+        self._num_refused = 0
         self._outcomes: dict[int, dict[str, float]] = {}
 
     @classmethod
@@ -239,6 +241,7 @@ class AxSearch(IncrementalSearch):
         self._newest = NewestValues([*first, *self._other_metrics])
         with seeded_global_rngs(self._seed % 2**32), _quiet(self):
             self._client = self._new_client()
+        self._num_refused = 0
         return True
 
     def on_trial_complete(
@@ -404,14 +407,17 @@ class AxSearch(IncrementalSearch):
                     yield f"{' + '.join(terms)} <= {most!r}"
 
     def _refuse_proposal(self) -> None:
-        # An abandoned trial hardly keeps the model from proposing its neighbours.
         number, worst = self._unfinished.pop(len(self._history)), self._index_of_worst()
         self._num_known = len(self._history)
+        num_values = sum(each.value is not None for each in self._history)
         with _quiet(self):
-            if worst is None:
-                self._client.mark_trial_abandoned(number)
-            else:
+            # An abandoned trial hardly keeps the model from proposing its neighbours; but more
+            # results than these would take the place of Ax's initial trials, and make it slow.
+            if worst is not None and self._num_refused < num_values:
+                self._num_refused += 1
                 self._finish_failed(worst, number)
+            else:
+                self._client.mark_trial_abandoned(number)
 
     def _propose(self, seed: int) -> Values | None:
         with _quiet(self):
