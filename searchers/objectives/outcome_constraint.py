@@ -11,6 +11,7 @@ from numbers import Real
 from typing import Any, Final, final
 
 _COMPARISON: Final = re.compile(r"\s*(<=|>=)\s*(\S+)\s*")
+_OF_CONFIGURATIONS: Final = "config/"
 _HOW: Final = "write a comparison such as '<= 4' or '>= 0.8'"
 
 
@@ -78,7 +79,8 @@ def outcome_constraints(given: Comparisons | None) -> tuple[OutcomeConstraint, .
 
     Raises:
         TypeError: If `given` is no dictionary, or has a key or a comparison that is no text.
-        ValueError: If a comparison cannot be read, or no value can keep all those of a metric.
+        ValueError: If a comparison cannot be read, no value can keep all those of a metric, or it
+            bounds a hyperparameter.
 
     Example:
         >>> given = {"size_mb": [">= 1", "<= 4"], "fairness": ">=0.8"}
@@ -111,6 +113,12 @@ def comparisons(constraints: Constraints) -> dict[str, str | list[str]]:
 def _bounds(metric: Any, given: Any) -> list[OutcomeConstraint]:
     if not isinstance(metric, str) or not metric:
         raise TypeError(f"constraints must have names of metrics as keys, got {metric!r}")
+    if metric.startswith(_OF_CONFIGURATIONS):
+        # Never reported, which would be known only at the end of the first trial.
+        raise ValueError(
+            f"constraints must bound what trials report, got {metric!r}; bound hyperparameters by "
+            "tune.Space({...}, where='depth <= 4')"
+        )
     listed = given if isinstance(given, list | tuple) else [given]
     bounds = [_parsed(metric, comparison) for comparison in listed]
     by_operator = {each.operator: each.bound for each in bounds}

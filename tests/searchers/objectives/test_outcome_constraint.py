@@ -74,3 +74,8 @@ def test_bounds_that_no_value_needs_or_can_keep_are_refused(bounds, message):
 def test_what_is_no_dictionary_of_texts_is_refused(given):
     with pytest.raises(TypeError, match="constraints"):
         outcome_constraints(given)
+
+
+def test_a_bound_of_a_hyperparameter_is_refused_before_a_trial_ends_without_it():
+    with pytest.raises(ValueError, match=r"got 'config/depth'; bound hyperparameters by.*where="):
+        outcome_constraints({"config/depth": "<= 4"})
