@@ -14,8 +14,8 @@ from searchers.space.relations import MAX_DRAWS, Relation
 from .relation_on_vectors import RelationOnVectors
 
 if TYPE_CHECKING:
+    from .active_parameters import ActiveParameters
     from .columns import Column
-    from .encoding import ActiveParameters
 
 Array = np.ndarray[Any, Any]
 

@@ -11,8 +11,8 @@ from searchers.space import Path, SearchSpace, is_word
 from searchers.space.relations import UNKNOWN, Relation
 
 if TYPE_CHECKING:
+    from .active_parameters import ActiveParameters
     from .columns import Column
-    from .encoding import ActiveParameters
 
 Array = np.ndarray[Any, Any]
 
