@@ -80,8 +80,8 @@ class AxSearch(IncrementalSearch):
     restore replays all suggestions and results, which takes as long as they took.
 
     Of the relation of the space, linear inequalities of numbers on linear scales are parameter
-    constraints of Ax. A proposal that violates another part counts as one that failed, or is
-    abandoned.
+    constraints of Ax, which make its model much slower. A proposal that violates another part
+    counts as one that failed, or is abandoned.
 
     Args:
         space: The search space, if ``param_space`` does not define it: a dictionary with domains,
@@ -437,14 +437,17 @@ class AxSearch(IncrementalSearch):
                 values[name] = domain.from_unit(0) if proposed is None else proposed
         return values
 
-    def _attach(self, values: Values) -> int:
+    def _attach(self, values: Values) -> int | None:
         parameters = {
             _ax_name(name): _ax_category(domain, values[name])
             if isinstance(domain, Categorical)
             else values[name]
             for name, domain in self._varied.items()
         }
-        return int(self._client.attach_trial(parameters))
+        try:
+            return int(self._client.attach_trial(parameters))
+        except ValueError:
+            return None  # Ax takes nothing that violates a parameter constraint, nor learns from it
 
     def _finish(self, index: int | None, library_id: Any) -> None:
         outcomes = {} if index is None else self._outcomes.get(index, {})
@@ -467,6 +470,8 @@ class AxSearch(IncrementalSearch):
 
     def _tell(self, library_id: Any, value: float | None, outcomes: Mapping[str, float]) -> None:
         """Report the end of a configuration to Ax, as failed where an outcome is missing."""
+        if library_id is None:
+            return
         if value is None or outcomes.keys() != self._other_metrics:
             self._client.mark_trial_failed(library_id)
             return

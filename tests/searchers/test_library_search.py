@@ -547,9 +547,7 @@ def test_suggestions_satisfy_a_relation(library, where):
 def test_the_library_respects_what_it_can_of_a_relation_by_itself(library):
     if library == "hyperopt":
         pytest.skip("it is asked again")
-    # One suggestion of Ax's model is enough: it samples a polytope, which takes seconds.
-    arguments = {"ax": {"method": "fast", "initialization_budget": 4}}.get(library, {})
-    configs, explanations = related("x + gap < y", MAKERS[library][0](**arguments), num=5)
+    configs, explanations = related("x + gap < y", MAKERS[library][0](), num=5)
     assert all(config["x"] + 0.1 < config["y"] for config in configs)
     assert explanations == [""] * 5
 
