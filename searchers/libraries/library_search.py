@@ -208,7 +208,7 @@ class LibrarySearch(LearningSearcher, ABC):
             if proposed is None:
                 return None
             values = self._rounded(proposed)
-            if not self._space.allows(self._decoded(values)):
+            if where is not None and not self._space.allows(self._decoded(values)):
                 num_refused += 1
                 self._explanation = refused(num_refused, where)
                 self._refuse_proposal()

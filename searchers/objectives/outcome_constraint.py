@@ -104,10 +104,23 @@ def comparisons(constraints: Constraints) -> dict[str, str | list[str]]:
         >>> comparisons(outcome_constraints({"size_mb": (">= 1", "<=4"), "fairness": [">=0.8"]}))
         {'size_mb': ['>= 1', '<= 4'], 'fairness': '>= 0.8'}
     """
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    return {
+        metric: [each.comparison for each in bounds] if len(bounds) > 1 else bounds[0].comparison
+        for metric, bounds in by_metric(constraints).items()
+    }
+
+
+def by_metric(constraints: Constraints) -> dict[str, list[OutcomeConstraint]]:
+    """Return the bounds of each metric."""
+    found: defaultdict[str, list[OutcomeConstraint]] = defaultdict(list)
     for each in constraints:
-        found[each.metric].append(each.comparison)
-    return {metric: texts if len(texts) > 1 else texts[0] for metric, texts in found.items()}
+        found[each.metric].append(each)
+    return dict(found)
+
+
+def joined(bounds: Constraints) -> str:
+    """Return the comparisons of the bounds of one metric, as in ``">= 1 and <= 4"``."""
+    return " and ".join(each.comparison for each in bounds)
 
 
 def _bounds(metric: Any, given: Any) -> list[OutcomeConstraint]:

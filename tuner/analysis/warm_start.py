@@ -223,7 +223,7 @@ def points_from(
     directory = Path(path).expanduser()
     opened = _opened(directory)
     name, direction = _objective(metric, mode, _declared(directory), opened.several)
-    goals = _goals(opened, name) if metric is None else []
+    goals = _goals(opened, name) if with_rewards and metric is None else []
     reached = {trial.trial_id: _reached(trial, goals) for trial in opened.trials}
     infeasible = {
         trial.trial_id for trial in opened.trials if not is_feasible(trial, opened.constraints)

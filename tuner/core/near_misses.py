@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from searchers.objectives.outcome_constraint import Constraints, comparisons
+from searchers.objectives.outcome_constraint import Constraints, by_metric, joined
 
 from .feasibility import newest
 from .progress import Progress
@@ -20,13 +20,12 @@ def why_infeasible(trial: Trial, constraints: Constraints) -> str:
         constraints: Those of the experiment.
     """
     parts = []
-    for metric, bounds in comparisons(constraints).items():
+    for metric, bounds in by_metric(constraints).items():
         if (value := newest(trial, metric)) is None:
-            listed = bounds if isinstance(bounds, str) else " and ".join(bounds)
-            parts.append(f"{metric}, to be {listed}, is not reported")
+            parts.append(f"{metric}, to be {joined(bounds)}, is not reported")
             continue
-        for each in constraints:
-            if each.metric == metric and (violation := each.violation(value)):
+        for each in bounds:
+            if violation := each.violation(value):
                 by = f" by {violation:.6g}" if math.isfinite(violation) else ""
                 parts.append(f"{metric} {value:.6g} misses {each.comparison}{by}")
     return ", ".join(parts)

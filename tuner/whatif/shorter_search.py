@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast, final
 from schedulers.decisions import Reason
 from searchers.searcher import Searcher, unwrapped
 from tuner.analysis.open_experiment import StoredExperiment, read_stored
-from tuner.analysis.ranking import Mode, check_mode, mode_for, rank
+from tuner.analysis.ranking import Mode, check_mode, mode_for
 from tuner.callbacks.formatting import printable, show
 from tuner.callbacks.tables import text_table
 from tuner.core.commands import (
@@ -24,10 +24,10 @@ from tuner.core.commands import (
     TrialStarted,
 )
 from tuner.core.events import Event
-from tuner.core.feasibility import is_feasible, newest
 from tuner.core.pareto import Objectives, best_trials
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
+from tuner.core.trial_metrics import sign_of
 from tuner.spec.argument_codec import constructed
 from tuner.stopping.reached import ReachedFront
 from tuner.stopping.stop_search import StopSearch
@@ -307,16 +307,14 @@ class _Course:
 
 def _best(trials: Sequence[Trial], goals: Goals) -> tuple[str | None, float | None]:
     """Return the best trial and its value."""
-    [(metric, mode)] = goals.objectives
-    values = {
-        trial.trial_id: value
+    [(_, mode)] = goals.objectives
+    costs = {
+        trial.trial_id: point[0]
         for trial in trials
-        if (value := newest(trial, metric)) is not None
-        and math.isfinite(value)
-        and is_feasible(trial, goals.constraints)
+        if (point := point_of(trial, goals)) is not None
     }
-    best = max(values, key=lambda name: rank(values[name], check_mode(mode)), default=None)
-    return best, None if best is None else values[best]
+    best = min(costs, key=costs.__getitem__, default=None)
+    return best, None if best is None else sign_of(mode) * costs[best]
 
 
 def _front(

@@ -109,5 +109,5 @@ def _share(found: _Values, in_full: _Values, objectives: Objectives) -> float | 
     worst = [beyond_worst(column, mode) for column, mode in zip(columns, modes, strict=True)]
     (reference,) = minimised([worst], modes)
     total = hypervolume(minimised(list(in_full.values()), modes), reference)
-    # Where all trials have the same values, no point is better than the reference.
+    # Of values that hardly differ, the product of the differences may be too small for a number.
     return hypervolume(minimised(list(found.values()), modes), reference) / total if total else 1.0

@@ -241,10 +241,8 @@ def trial_lines(source: Source, max_trials: int | None = None) -> list[TrialLine
         front = [point for point in points if point.is_on_front][:max_trials]
         rest = [point for point in points if not point.is_on_front]
         points = [*front, *spread(rest, max_trials - len(front))]
-    names, trials = (
-        [axis.name for axis in axes(source)],
-        {one.trial_id: one for one in source.trials},
-    )
+    names = [axis.name for axis in axes(source)]
+    trials = {one.trial_id: one for one in source.trials}
     return [
         TrialLine(
             point.trial_id,

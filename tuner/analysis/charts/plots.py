@@ -458,9 +458,8 @@ class Plots:
             ValueError: If there is no metric, or no such parameter that differs.
         """
         source = self._source.with_objective(metric, mode)
-        objectives = source.several if source.is_trade_off else [source.objective]
         return coordinates_figure(
-            trial_lines(source, _MAX_LINES), chosen_axes(source, params, MAX_AXES), objectives
+            trial_lines(source, _MAX_LINES), chosen_axes(source, params, MAX_AXES), source.chosen
         )
 
     def slice(

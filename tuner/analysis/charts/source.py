@@ -104,6 +104,11 @@ class Source:
         return bool(self.several) and self.metric is None
 
     @property
+    def chosen(self) -> Objectives:
+        """The metric with its mode, or all of a trade-off."""
+        return self.several if self.is_trade_off else [self.objective]
+
+    @property
     def objective(self) -> tuple[str, Mode]:
         """Metric and mode (``"min"`` or ``"max"``: the direction of optimisation).
 

@@ -238,7 +238,6 @@ def _parameters(source: Source, whole: Source) -> Iterator[Chart]:
     metric, mode = source.objective
     shown = chosen_axes(source, None, MAX_AXES)
     lines = trial_lines(whole, _MAX_LINES)
-    objectives = whole.several if whole.is_trade_off else [whole.objective]
     front = " Orange lines are on the Pareto front." if whole.is_trade_off else ""
     notes = [
         f"Each line is a trial; better is up.{front}"
@@ -259,8 +258,8 @@ def _parameters(source: Source, whole: Source) -> Iterator[Chart]:
         "parallel",
         "Parallel coordinates",
         " ".join(notes),
-        coordinates_figure(lines, shown, objectives),
-        min_width=100 * (len(shown) + len(objectives)),
+        coordinates_figure(lines, shown, whole.chosen),
+        min_width=100 * (len(shown) + len(whole.chosen)),
     )
     sliced = chosen_axes(source, None, _MAX_SLICES)
     dots = trial_points(source, _MAX_POINTS)

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from searchers.objectives.outcome_constraint import comparisons
+from searchers.objectives.outcome_constraint import by_metric, joined
 from tuner.analysis.charts.parameters import as_text, axes
 from tuner.analysis.charts.source import Source
 from tuner.analysis.charts.style import STATE_COLORS, direction, seconds
@@ -206,8 +206,8 @@ def front_section(source: Source) -> str:
         return ""
     objectives = [f"{metric}{direction(mode)}" for metric, mode in source.several]
     limits = {
-        metric: f"{metric} {bounds if isinstance(bounds, str) else ' and '.join(bounds)}"
-        for metric, bounds in comparisons(source.constraints).items()
+        metric: f"{metric} {joined(bounds)}"
+        for metric, bounds in by_metric(source.constraints).items()
         if metric not in dict(source.several)
     }
     params = [axis.name for axis in axes(source)]
