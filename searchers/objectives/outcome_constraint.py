@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -64,8 +63,6 @@ class OutcomeConstraint:
 
 
 Constraints = Sequence[OutcomeConstraint]
-
-
 Comparisons = Mapping[str, str | Sequence[str]]
 """A comparison for each metric, or a list of two."""
 
@@ -112,15 +109,8 @@ def comparisons(constraints: Constraints) -> dict[str, str | list[str]]:
 
 def by_metric(constraints: Constraints) -> dict[str, list[OutcomeConstraint]]:
     """Return the bounds of each metric."""
-    found: defaultdict[str, list[OutcomeConstraint]] = defaultdict(list)
-    for each in constraints:
-        found[each.metric].append(each)
-    return dict(found)
-
-
-def joined(bounds: Constraints) -> str:
-    """Return the comparisons of the bounds of one metric, as in ``">= 1 and <= 4"``."""
-    return " and ".join(each.comparison for each in bounds)
+    metrics = dict.fromkeys(each.metric for each in constraints)
+    return {name: [each for each in constraints if each.metric == name] for name in metrics}
 
 
 def _bounds(metric: Any, given: Any) -> list[OutcomeConstraint]:

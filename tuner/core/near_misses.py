@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from searchers.objectives.outcome_constraint import Constraints, by_metric, joined
+from searchers.objectives.outcome_constraint import Constraints, by_metric
 
 from .feasibility import newest
 from .progress import Progress
@@ -63,6 +63,11 @@ def why_none_feasible(trials: Sequence[Trial], constraints: Constraints) -> str:
         return told
     closest = reported[distances.index(min(distances))]
     return f"{told}; the closest is {closest.trial_id}: {why_infeasible(closest, constraints)}"
+
+
+def joined(bounds: Constraints) -> str:
+    """Return the comparisons of the bounds of one metric, as in ``">= 1 and <= 4"``."""
+    return " and ".join(each.comparison for each in bounds)
 
 
 def is_none_feasible(progress: Progress) -> bool:

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from searchers.objectives.outcome_constraint import by_metric, joined
+from searchers.objectives.outcome_constraint import by_metric
 from tuner.analysis.charts.parameters import as_text, axes
 from tuner.analysis.charts.source import Source
 from tuner.analysis.charts.style import STATE_COLORS, direction, seconds
@@ -27,7 +27,7 @@ from tuner.analysis.open_experiment import budgets_in
 from tuner.analysis.ranking import config_at, is_finite
 from tuner.analysis.trade_offs import front_of
 from tuner.core.feasibility import newest
-from tuner.core.near_misses import why_none_feasible
+from tuner.core.near_misses import joined, why_none_feasible
 from tuner.core.pareto import values_of
 from tuner.core.result import AUTO_FILLED
 from tuner.core.trial import Trial
